@@ -1,0 +1,20 @@
+"""dprepro: differentially private optimization, reproduced with the privacy that was really spent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dprepro.api import Solution, solve
+
+__all__ = ["Solution", "__version__", "solve"]
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    # The front door is imported on first use: commands that need no numbers start without NumPy.
+    if name in ("Solution", "solve"):
+        from dprepro import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'dprepro' has no attribute {name!r}")

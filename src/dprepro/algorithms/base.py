@@ -1,0 +1,197 @@
+"""The protocol: an algorithm is a plan and a run.
+
+`plan` turns public numbers into a frozen record of everything the theorem prescribes and the privacy events that
+will be spent. `run` is the paper's pseudocode; it draws noise only through the mechanisms of its plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dprepro.errors import UserError
+from dprepro.privacy.accounting import check_delta, check_epsilon
+from dprepro.privacy.events import Event, event_from_json, event_to_json
+from dprepro.problems.erm import ProblemSpec
+
+if TYPE_CHECKING:
+    from dprepro.run import Execution
+
+Array = Any
+VARIANTS = ("published",)
+
+_NEED_TEXTS = {
+    "smooth": ("a smooth loss", "choose another loss"),
+    "convex": ("a convex loss", "choose another loss"),
+    "strongly_convex": ("a strongly convex objective", "add an l2 regularizer, for example regularizer=0.01"),
+    "smooth_regularizer": ("a smooth regularizer", "drop the l1 part or use an algorithm with a proximal step"),
+    "lipschitz": ("a Lipschitz loss", "add a bounded constraint, for example constraint='l2_ball:1.0'"),
+    "bounded": ("a bounded constraint set", "add one, for example constraint='l2_ball:1.0'"),
+    "polytope": ("a polytope as constraint set", "use for example constraint='l1_ball:1.0'"),
+    "unconstrained": ("no constraint", "drop the constraint"),
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition of the theorem and whether it holds at the plan's numbers."""
+
+    text: str
+    holds: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class UtilityBound:
+    """What the theorem bounds and its value with the hidden constant taken as 1."""
+
+    theorem: str
+    quantity: str
+    formula: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a plan is made from: the problem's public constants and the privacy that is asked for."""
+
+    problem: ProblemSpec
+    epsilon: float
+    delta: float
+    variant: str = "published"
+
+    def __post_init__(self) -> None:
+        check_epsilon(self.epsilon)
+        check_delta(self.delta)
+        if self.variant not in VARIANTS:
+            raise UserError(f"Unknown variant {self.variant!r}: use one of {', '.join(VARIANTS)}.")
+
+    @property
+    def noisy(self) -> bool:
+        """Whether noise is asked for at all."""
+        return not math.isinf(self.epsilon)
+
+    def signal(self, n: float | None = None) -> float:
+        """Return n epsilon / (G sqrt(d ln(1/delta))): how far the data outweigh the noise."""
+        n = self.problem.n if n is None else n
+        return n * self.epsilon / (self.problem.G * math.sqrt(self.problem.d * math.log(1.0 / self.delta)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Everything a run does, fixed before it sees the data. Subclasses add the paper's letters."""
+
+    algorithm: str
+    variant: str
+    theorem: str
+    n: int
+    d: int
+    epsilon: float
+    delta: float
+    sigma: float
+    rounds: int
+    gradient_evaluations: int
+    utility: UtilityBound | None
+    events: tuple[Event, ...]
+    conditions: tuple[Condition, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the plan as plain values."""
+        record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        record["events"] = [event_to_json(event) for event in self.events]
+        record["utility"] = dataclasses.asdict(self.utility) if self.utility else None
+        record["conditions"] = [dataclasses.asdict(condition) for condition in self.conditions]
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Plan:
+        """Return the plan that `to_json` wrote."""
+        fields = dict(record)
+        fields["epsilon"] = float(fields["epsilon"])  # "inf" in JSON
+        fields["events"] = tuple(event_from_json(event) for event in fields["events"])
+        fields["utility"] = UtilityBound(**fields["utility"]) if fields["utility"] else None
+        fields["conditions"] = tuple(Condition(**condition) for condition in fields["conditions"])
+        return cls(**fields)
+
+
+class Algorithm(ABC):
+    """One published algorithm. A subclass lives in the file that bears its name."""
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    paper: ClassVar[str]
+    needs: ClassVar[frozenset[str]]
+    plan_type: ClassVar[type[Plan]]
+    # The letters a user may override, each with the check of its value.
+    letters: ClassVar[Mapping[str, Letter]]
+
+    def plan(self, setting: Setting, **overrides: Any) -> Plan:
+        """Check the setting and the overrides, then compute the plan."""
+        self.check_needs(setting.problem)
+        unknown = sorted(set(overrides) - set(self.letters))
+        if unknown:
+            raise UserError(
+                f"{self.name} has no parameter {unknown[0]!r}: it takes {', '.join(sorted(self.letters))}."
+            )
+        checked = {key: self.letters[key].check(self.name, key, value) for key, value in overrides.items()}
+        return self.compute_plan(setting, checked)
+
+    def check_needs(self, problem: ProblemSpec) -> None:
+        """Raise `UserError` when the problem lacks something that the algorithm's theory needs."""
+        for need in sorted(self.needs - problem.properties):
+            what, advice = _NEED_TEXTS[need]
+            raise UserError(
+                f"{self.name} needs {what}, which loss {problem.loss.name!r} with regularizer "
+                f"{problem.regularizer.name!r} on {problem.constraint.name} is not or has not: {advice}."
+            )
+
+    @abstractmethod
+    def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> Plan:
+        """Return the plan; `given` holds checked overrides."""
+
+    @abstractmethod
+    def run(self, plan: Any, ex: Execution) -> Array:
+        """Execute the pseudocode for all replicates side by side and return the output (K, d)."""
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A parameter named as in the paper: its type, its range and what it means."""
+
+    kind: type
+    meaning: str
+    choices: tuple[str, ...] = ()
+
+    def check(self, algorithm: str, name: str, value: Any) -> Any:
+        """Return the value in its proper type or raise `UserError`."""
+        if self.choices:
+            if value not in self.choices:
+                raise UserError(f"{name} of {algorithm} is {value!r}: use one of {', '.join(self.choices)}.")
+            return value
+        try:
+            if isinstance(value, bool):
+                raise ValueError
+            number = float(value)
+            if self.kind is int and number != int(number):
+                raise ValueError
+        except (TypeError, ValueError, OverflowError):
+            noun = "a whole number" if self.kind is int else "a number"
+            raise UserError(f"{name} of {algorithm} is {value!r}: give {noun} > 0 ({self.meaning}).") from None
+        if not (0.0 < number < math.inf):
+            raise UserError(f"{name} of {algorithm} is {value!r}: give a finite number > 0 ({self.meaning}).")
+        return self.kind(number)
+
+
+def smallest_n(setting: Setting, works: Callable[[float], bool]) -> int:
+    """Return the smallest n for which `works` holds (it must be monotone in n)."""
+    low, high = 0, 1
+    while not works(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if works(middle) else (middle, high)
+    return high

@@ -1,0 +1,172 @@
+"""DP-SVRG (WYX17, Algorithm 1; privacy Theorem 4.1, utility Theorem 4.2)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dprepro.algorithms._svrg import INNER, inner_event, sampling_condition
+from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
+from dprepro.errors import VacuousSetting
+from dprepro.privacy.events import Event, UnprotectedEvent
+
+if TYPE_CHECKING:
+    from dprepro.run import Execution
+
+Array = Any
+
+BB_STEP = "Barzilai-Borwein step size"
+# Without noise the theorem's number of epochs is infinite: enough halvings to exhaust double precision.
+EPOCHS_WITHOUT_NOISE = 52
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSVRGPlan(Plan):
+    """Numbers of Algorithm 1: T epochs of m inner steps of size eta (the first epoch's, with `step` = bb)."""
+
+    T: int
+    m: int
+    eta: float
+    c: float
+    step: str
+
+
+class DPSVRG(Algorithm):
+    """Stochastic variance-reduced gradient descent with Gaussian noise in every inner step."""
+
+    name = "dp_svrg"
+    title = "DP-SVRG"
+    paper = "WYX17"
+    needs = frozenset({"smooth", "convex", "strongly_convex", "lipschitz"})
+    plan_type = DPSVRGPlan
+    letters: Mapping[str, Letter] = {
+        "T": Letter(int, "epochs"),
+        "m": Letter(int, "inner steps per epoch"),
+        "eta": Letter(float, "step size; with step=bb that of the first epoch"),
+        "c": Letter(float, "the open constant of the noise variance, equation (3)"),
+        "step": Letter(str, "step size rule", choices=("constant", "bb")),
+    }
+
+    def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> DPSVRGPlan:
+        """Fill in what is not given: eta = 1/(40 L), m by inequality (4), T by Theorem 4.2."""
+        problem = setting.problem
+        n, G, L, mu = problem.n, problem.G, problem.L, problem.mu
+        eta = given.get("eta", 1.0 / (40.0 * L))
+        m = given.get("m") or math.floor(200.0 * L / mu + 1.0) + 1
+        T = given.get("T") or _epochs(setting)
+        c = given.get("c", 1.0)
+        step = given.get("step", "constant")
+        sigma = 0.0
+        if setting.noisy:
+            sigma = math.sqrt(c * T * m * math.log(1.0 / setting.delta)) * G / (n * setting.epsilon)
+        events: tuple[Event, ...] = (inner_event(setting, sigma, T * m),)
+        if step == "bb" and T > 1:
+            events += (UnprotectedEvent(BB_STEP, T - 1),)
+        return DPSVRGPlan(
+            algorithm=self.name,
+            variant=setting.variant,
+            theorem="WYX17, Theorem 4.1",
+            n=n,
+            d=problem.d,
+            epsilon=setting.epsilon,
+            delta=setting.delta,
+            sigma=sigma,
+            rounds=T,
+            gradient_evaluations=T * (n + 2 * m),
+            utility=UtilityBound(
+                "WYX17, Theorem 4.2",
+                "optimality gap",
+                "p ln(n) G^2 ln(1/delta) / (n^2 epsilon^2 mu)",
+                math.log(n) / (setting.signal() ** 2 * mu),
+            ),
+            events=events,
+            conditions=_conditions(setting, T, m, eta, step),
+            T=T,
+            m=m,
+            eta=eta,
+            c=c,
+            step=step,
+        )
+
+    def run(self, plan: DPSVRGPlan, ex: Execution) -> Array:
+        """Execute Algorithm 1; comments give its line numbers."""
+        x_tilde = ex.start()
+        inner = ex.gaussian(INNER)
+        eta: Any = plan.eta
+        x_before = v_before = None
+        for s in range(1, plan.T + 1):
+            v_tilde = ex.full_gradient(x_tilde)  # 3
+            if plan.step == "bb" and s > 1:
+                eta = _barzilai_borwein(ex, plan.m, x_tilde - x_before, v_tilde - v_before, eta)
+            x_before, v_before = x_tilde, v_tilde
+            x, total = x_tilde, ex.zeros()  # 4
+            for i, u in inner.sampled(plan.m):  # 5, 6
+                v = ex.gradient_difference(x, x_tilde, i) + v_tilde + u  # 7
+                x = ex.prox(x - eta * v, eta)  # 8
+                total = total + x
+            x_tilde = total / plan.m  # 10
+            ex.checkpoint(x_tilde)
+        return x_tilde  # 12
+
+
+def contraction(eta: float, m: int, L: float, mu: float) -> float:
+    """Return the left-hand side of inequality (4), infinite where its denominators are not positive."""
+    slack = 1.0 - 8.0 * eta * L
+    if slack <= 0.0:
+        return math.inf
+    return 1.0 / (eta * slack * mu * m) + 8.0 * L * eta * (m + 1) / (m * slack)
+
+
+def _epochs(setting: Setting) -> int:
+    """Return T = ceil(log2(n^2 eps^2 mu / (p G^2 ln(1/delta)))) of Theorem 4.2 with contraction 1/2."""
+    if not setting.noisy:
+        return EPOCHS_WITHOUT_NOISE
+
+    def gain(n: float) -> float:
+        return setting.signal(n) ** 2 * setting.problem.mu
+
+    if gain(setting.problem.n) <= 1.0:
+        enough = smallest_n(setting, lambda n: gain(n) > 1.0)
+        raise VacuousSetting(
+            f"dp_svrg has no epoch to run at n = {setting.problem.n}: the bound of WYX17 Theorem 4.2 exceeds 1; "
+            f"it makes sense from n = {enough}. Give more data, a larger epsilon, or set T."
+        )
+    return math.ceil(math.log2(gain(setting.problem.n)))
+
+
+def _conditions(setting: Setting, T: int, m: int, eta: float, step: str) -> tuple[Condition, ...]:
+    problem = setting.problem
+    value = contraction(eta, m, problem.L, problem.mu)
+    conditions = (
+        sampling_condition(setting, "T m", T * m),
+        Condition("inequality (4): contraction below 1/2", value < 0.5, f"left-hand side {value:.3g}"),
+    )
+    if step == "bb":
+        conditions += (
+            Condition(
+                "the step size depends on released values only",
+                False,
+                "the Barzilai-Borwein step uses full gradients without noise; Theorem 4.1 does not cover it",
+            ),
+        )
+    return conditions
+
+
+def _barzilai_borwein(ex: Execution, m: int, dx: Array, dv: Array, previous: Any) -> Array:
+    """Return SVRG-BB's step ||dx||^2 / (m <dx, dg>) per replicate as (K, 1); dg includes the l2 term.
+
+    An epoch that did not move gives no curvature; the previous step is then kept.
+    """
+    xp = ex.xp
+    ex.unprotected(BB_STEP)
+    dg = dv + ex.regularizer_gradient(dx)
+    curvature = m * xp.sum(dx * dg, axis=-1, keepdims=True)
+    moved = curvature > 0.0
+    safe = xp.where(moved, curvature, xp.ones_like(curvature))
+    step = xp.sum(dx * dx, axis=-1, keepdims=True) / safe
+    return xp.where(moved, step, xp.zeros_like(step) + previous)
+
+
+ALGORITHM = DPSVRG()

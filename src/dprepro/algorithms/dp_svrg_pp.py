@@ -1,0 +1,115 @@
+"""DP-SVRG++ (WYX17, Algorithm 2; privacy Theorem 4.3, utility Theorem 4.4)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dprepro.algorithms._svrg import INNER, inner_event, sampling_condition
+from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, smallest_n
+from dprepro.errors import VacuousSetting
+
+if TYPE_CHECKING:
+    from dprepro.run import Execution
+
+Array = Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPSVRGPPPlan(Plan):
+    """Numbers of Algorithm 2: T epochs, epoch s with 2^s m inner steps of size eta."""
+
+    T: int
+    m: int
+    eta: float
+    c: float
+
+
+class DPSVRGPP(Algorithm):
+    """SVRG++ with epochs of doubling length for objectives that are not strongly convex."""
+
+    name = "dp_svrg_pp"
+    title = "DP-SVRG++"
+    paper = "WYX17"
+    needs = frozenset({"smooth", "convex", "lipschitz"})
+    plan_type = DPSVRGPPPlan
+    letters: Mapping[str, Letter] = {
+        "T": Letter(int, "epochs"),
+        "m": Letter(int, "half the inner steps of the first epoch"),
+        "eta": Letter(float, "step size"),
+        "c": Letter(float, "the open constant of the noise variance, equation (6)"),
+    }
+
+    def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> DPSVRGPPPlan:
+        """Fill in what is not given: eta = 1/(13 L), m = 10, T by Theorem 4.4."""
+        problem = setting.problem
+        n = problem.n
+        eta = given.get("eta", 1.0 / (13.0 * problem.L))
+        m = given.get("m", 10)
+        T = given.get("T") or _epochs(setting)
+        c = given.get("c", 1.0)
+        sigma = 0.0
+        if setting.noisy:
+            sigma = math.sqrt(c * 2.0**T * m * math.log(2.0 / setting.delta)) * problem.G / (n * setting.epsilon)
+        steps = (2 ** (T + 1) - 2) * m
+        return DPSVRGPPPlan(
+            algorithm=self.name,
+            variant=setting.variant,
+            theorem="WYX17, Theorem 4.3",
+            n=n,
+            d=problem.d,
+            epsilon=setting.epsilon,
+            delta=setting.delta,
+            sigma=sigma,
+            rounds=T,
+            gradient_evaluations=T * n + 2 * steps,
+            utility=UtilityBound(
+                "WYX17, Theorem 4.4",
+                "optimality gap",
+                "G sqrt(p ln(1/delta)) / (n epsilon)",
+                1.0 / setting.signal(),
+            ),
+            events=(inner_event(setting, sigma, steps),),
+            conditions=(sampling_condition(setting, "2^T m", 2**T * m),),
+            T=T,
+            m=m,
+            eta=eta,
+            c=c,
+        )
+
+    def run(self, plan: DPSVRGPPPlan, ex: Execution) -> Array:
+        """Execute Algorithm 2."""
+        x_tilde = x = ex.start()
+        inner = ex.gaussian(INNER)
+        for s in range(1, plan.T + 1):
+            v_tilde = ex.full_gradient(x_tilde)
+            m_s = 2**s * plan.m
+            total = ex.zeros()
+            for i, u in inner.sampled(m_s):
+                v = ex.gradient_difference(x, x_tilde, i) + v_tilde + u
+                x = ex.prox(x - plan.eta * v, plan.eta)
+                total = total + x
+            x_tilde = total / m_s  # the next epoch starts from the last x, not from the average
+            ex.checkpoint(x_tilde)
+        return x_tilde
+
+
+def _epochs(setting: Setting) -> int:
+    """Return T = ceil(log2(n eps / (G sqrt(p ln(1/delta))))) of Theorem 4.4.
+
+    Without noise the formula is infinite; T = log2 n then makes the last epoch about m passes long.
+    """
+    if not setting.noisy:
+        return max(1, math.ceil(math.log2(setting.problem.n)))
+    if setting.signal() <= 1.0:
+        enough = smallest_n(setting, lambda n: setting.signal(n) > 1.0)
+        raise VacuousSetting(
+            f"dp_svrg_pp has no epoch to run at n = {setting.problem.n}: the bound of WYX17 Theorem 4.4 exceeds 1; "
+            f"it makes sense from n = {enough}. Give more data, a larger epsilon, or set T."
+        )
+    return math.ceil(math.log2(setting.signal()))
+
+
+ALGORITHM = DPSVRGPP()

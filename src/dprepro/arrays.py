@@ -1,0 +1,199 @@
+"""Which array library runs, on which device, and how much memory a temporary may take.
+
+This is the only module that knows that CuPy exists. Everything numeric elsewhere is written against the array
+API standard and receives a `Backend`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dprepro.errors import UserError
+
+# A (rows, replicates) temporary of this size stays in the second-level cache of one core.
+CPU_BUDGET_BYTES = 128 * 1024
+GPU_BUDGET_SHARE = 0.1
+
+# Replicates always run in full tiles of this many slots, and matrix products see features padded to a
+# multiple of FEATURE_MULTIPLE: with these shapes fixed, BLAS gives replicate r the same bits in any company.
+TILE = 64
+FEATURE_MULTIPLE = 16
+
+DEVICES = ("auto", "cpu", "gpu")
+DTYPES = ("float32", "float64")
+
+Array = Any  # an array of the backend's library; the standard has no importable type for it
+
+
+@dataclass(frozen=True)
+class Backend:
+    """An array library bound to a device and a floating-point type.
+
+    `why` says how the choice came about and is recorded with every result; `budget` is the size in bytes that
+    one temporary of a row-chunked computation may take.
+    """
+
+    name: str
+    xp: Any
+    device: Any
+    dtype_name: str
+    budget: int
+    why: str
+
+    @property
+    def dtype(self) -> Any:
+        """The floating-point type in the library's own terms."""
+        return getattr(self.xp, self.dtype_name)
+
+    @property
+    def device_name(self) -> str:
+        """`cpu`, `gpu`, or the library's name of a test device."""
+        if self.name == "cupy":
+            return "gpu"
+        return "cpu" if self.name == "numpy" else str(self.device)
+
+    def with_dtype(self, dtype_name: str) -> Backend:
+        """Return the same backend with another floating-point type."""
+        return Backend(self.name, self.xp, self.device, _checked_dtype(dtype_name), self.budget, self.why)
+
+    def asarray(self, values: Any) -> Array:
+        """Move host values to the device as floating-point numbers."""
+        return self.xp.asarray(np.ascontiguousarray(values, dtype=self.dtype_name), device=self.device)
+
+    def index(self, values: Any) -> Array:
+        """Move host integers to the device as an index array."""
+        return self.xp.asarray(np.ascontiguousarray(values, dtype=np.int64), device=self.device)
+
+    def zeros(self, shape: tuple[int, ...]) -> Array:
+        """Return zeros of the backend's type on the device."""
+        return self.xp.zeros(shape, dtype=self.dtype, device=self.device)
+
+    def to_host(self, array: Array) -> np.ndarray:
+        """Copy a device array to a NumPy array."""
+        if self.name == "cupy":
+            return np.asarray(array.get())
+        if self.name == "numpy":
+            return np.array(array)
+        return np.array(self.xp.asarray(array, device=_strict_cpu(self.xp)))
+
+    def chunks(self, rows: int, columns: int) -> Iterator[slice]:
+        """Cut `rows` into slices so that a (slice, columns) temporary fits the budget (at least 64 rows)."""
+        item = np.dtype(self.dtype_name).itemsize
+        step = max(64, self.budget // (item * max(columns, 1)))
+        for start in range(0, rows, step):
+            yield slice(start, min(start + step, rows))
+
+
+def get_backend(device: str | None = None, dtype: str = "float64", configured: str | None = None) -> Backend:
+    """Choose a backend: the argument, then DPREPRO_DEVICE, then the configuration, then `auto`.
+
+    `gpu` where there is none is an error; `auto` falls to the CPU and records the reason in `why`.
+    """
+    wish, origin = _wish(device, configured)
+    dtype = _checked_dtype(dtype)
+    if wish == "cpu":
+        return _numpy_backend(dtype, f"cpu asked for by {origin}")
+    problem = gpu_problem()
+    if not problem:
+        return _cupy_backend(dtype, f"{wish} asked for by {origin}; a GPU answered a test kernel")
+    if wish == "gpu":
+        raise UserError(
+            f"A GPU was asked for by {origin}, but {problem}: "
+            "install dprepro[gpu] on a machine with an NVIDIA GPU, or use device cpu or auto."
+        )
+    return _numpy_backend(dtype, f"auto ({origin}): {problem}")
+
+
+def strict_backend(dtype: str = "float64") -> Backend:
+    """Return array-api-strict on `device1`: refuses what is not in the standard and any host array (tests)."""
+    import array_api_strict as xp
+
+    return Backend(
+        "array_api_strict", xp, xp.Device("device1"), _checked_dtype(dtype), CPU_BUDGET_BYTES, "conformance test"
+    )
+
+
+@functools.cache
+def gpu_problem() -> str:
+    """Say why no GPU can be used, or return the empty string after a kernel has run there and back."""
+    try:
+        import cupy
+    except ImportError:
+        return "CuPy is not installed"
+    try:
+        if not cupy.cuda.is_available():
+            return "CuPy finds no CUDA device"
+        if int((cupy.arange(4, dtype=cupy.int64) ** 2).sum().get()) != 14:
+            return "the GPU gave a wrong answer to a test kernel"
+    except Exception as error:  # any driver or compiler fault means the same: no usable GPU, and here is why
+        return f"CuPy cannot run a kernel ({type(error).__name__}: {str(error).splitlines()[0]})"
+    return ""
+
+
+def blas_threads() -> int | None:
+    """Return how many threads BLAS uses in this process (None where it cannot be told)."""
+    if os.environ.get("OPENBLAS_NUM_THREADS") == "1":
+        return 1
+    from threadpoolctl import threadpool_info
+
+    return max((pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"), default=None)
+
+
+@contextlib.contextmanager
+def single_blas_thread() -> Iterator[None]:
+    """Hold BLAS to one thread: results are then bit-identical in any company, and jobs do not fight for cores."""
+    if os.environ.get("OPENBLAS_NUM_THREADS") == "1":
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+def padded(features: int) -> int:
+    """Round a number of features up to the multiple that matrix products are run with."""
+    return -(-features // FEATURE_MULTIPLE) * FEATURE_MULTIPLE
+
+
+def _wish(device: str | None, configured: str | None) -> tuple[str, str]:
+    candidates = (
+        (device, "the argument"),
+        (os.environ.get("DPREPRO_DEVICE") or None, "DPREPRO_DEVICE"),
+        (configured, "the configuration"),
+        ("auto", "default"),
+    )
+    value, origin = next((value, origin) for value, origin in candidates if value is not None)
+    if value not in DEVICES:
+        raise UserError(f"Unknown device {value!r} given by {origin}: use one of {', '.join(DEVICES)}.")
+    return value, origin
+
+
+def _checked_dtype(dtype: str) -> str:
+    if dtype not in DTYPES:
+        raise UserError(f"Unknown floating-point type {dtype!r}: use one of {', '.join(DTYPES)}.")
+    return dtype
+
+
+def _numpy_backend(dtype: str, why: str) -> Backend:
+    return Backend("numpy", np, None, dtype, CPU_BUDGET_BYTES, why)
+
+
+def _cupy_backend(dtype: str, why: str) -> Backend:
+    # CuPy's own namespace lacks vecdot and linalg.vector_norm; the compatibility layer has them.
+    import array_api_compat.cupy as xp
+    import cupy
+
+    free_bytes, _ = cupy.cuda.runtime.memGetInfo()
+    return Backend("cupy", xp, cupy.cuda.Device(), dtype, int(GPU_BUDGET_SHARE * free_bytes), why)
+
+
+def _strict_cpu(xp: Any) -> Any:
+    return xp.Device("CPU_DEVICE")

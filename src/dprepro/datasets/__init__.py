@@ -1,0 +1,105 @@
+"""Datasets with bounded rows: `names()`, `info(name)` and `load(name, rows=..., seed=...)`.
+
+Each other module of this package that has a `DATASETS` tuple adds datasets, so a new dataset is a new file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import hashlib
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Mapping
+from typing import Any
+
+from dprepro.datasets.preparation import whole_number
+from dprepro.datasets.records import Dataset, DatasetInfo, Definition, Prepared
+from dprepro.errors import RunFailed, UserError
+
+__all__ = ["Dataset", "DatasetInfo", "info", "load", "names"]
+
+ROW_NORM = 1.0
+_LABEL_VALUES: dict[str, tuple[float, ...]] = {"classification": (-1.0, 1.0), "regression": ()}
+
+
+def names() -> list[str]:
+    """Return the names of all datasets in alphabetical order."""
+    return sorted(_definitions())
+
+
+def info(name: str) -> DatasetInfo:
+    """Return what is known about the dataset `name` without loading it."""
+    return _definition(name).info
+
+
+def load(name: str, *, rows: int | None = None, seed: int = 0, **parameters: Any) -> Dataset:
+    """Load and prepare the dataset `name`.
+
+    For a real dataset, `rows` keeps that many rows: the first ones of the permutation that
+    `numpy.random.default_rng(seed)` draws, in that order; None keeps all rows in the file's order, and `seed`
+    then plays no part. For a generated dataset `rows` is the number to generate (None means 1000) and `seed`
+    fixes every draw.
+
+    `parameters` are the dataset's own, such as `split` of "adult" or `features` of "synthetic_logistic".
+    """
+    definition = _definition(name)
+    if rows is not None:
+        rows = whole_number("rows", rows, 1)
+    _refuse_unknown(definition, parameters)
+    prepared = definition.prepare(rows, whole_number("seed", seed, 0), **parameters)
+    _check(definition.info, prepared)
+    checksum = hashlib.sha256(prepared.X.data)
+    checksum.update(prepared.y.data)
+    return Dataset(
+        name=name,
+        X=prepared.X,
+        y=prepared.y,
+        row_norm=ROW_NORM,
+        label_values=_LABEL_VALUES[definition.info.task],
+        origin=prepared.origin,
+        checksum=checksum.hexdigest(),
+        info=definition.info,
+    )
+
+
+@functools.cache
+def _definitions() -> Mapping[str, Definition]:
+    modules = [
+        importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)
+    ]
+    found = [definition for module in modules for definition in getattr(module, "DATASETS", ())]
+    return {definition.info.name: definition for definition in found}
+
+
+def _definition(name: str) -> Definition:
+    try:
+        return _definitions()[name]
+    except KeyError:
+        near = difflib.get_close_matches(str(name), names(), n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise UserError(f"There is no dataset {name!r}: {hint}choose one of {', '.join(names())}.") from None
+
+
+def _refuse_unknown(definition: Definition, parameters: Mapping[str, Any]) -> None:
+    signature = inspect.signature(definition.prepare).parameters.values()
+    known = [parameter.name for parameter in signature if parameter.kind is parameter.KEYWORD_ONLY]
+    if unknown := sorted(set(parameters) - set(known)):
+        raise UserError(
+            f"The dataset {definition.info.name!r} has no parameter {', '.join(unknown)}: "
+            f"it takes {', '.join(known) or 'none'} besides rows and seed."
+        )
+
+
+def _check(info: DatasetInfo, prepared: Prepared) -> None:
+    """Refuse arrays that break the promise of `Dataset`: privacy is accounted on the strength of it."""
+    import numpy as np
+
+    X, y = prepared.X, prepared.y
+    shapes = X.ndim == 2 and X.flags.c_contiguous and y.shape == X.shape[:1]
+    types = X.dtype == np.float32 and y.dtype == np.float32
+    norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
+    labels = bool(np.all(np.abs(y) <= 1 if info.task == "regression" else np.abs(y) == 1))
+    if not (shapes and types and bool(np.all(norms <= ROW_NORM)) and labels):
+        raise RunFailed(f"The prepared dataset {info.name!r} breaks its promised shape, norms or labels.")

@@ -1,0 +1,72 @@
+"""What a dataset is: the records handed to the user, and the record a dataset file registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What is known about a dataset before it is loaded.
+
+    `task` is "classification" or "regression". `rows` and `features` are the shape of the whole training
+    set; both are None where the caller chooses them. `sha256` maps a file name to the sha256 of its
+    unpacked content, or, for the sets that scikit-learn carries, "data" and "target" to the sha256 of the
+    raw arrays' bytes as little-endian float64 in C order. It is empty for generated data.
+    """
+
+    name: str
+    title: str
+    task: str
+    rows: int | None
+    features: int | None
+    licence: str
+    citation: str
+    preprocessing: str
+    sha256: dict[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A dataset ready for a private algorithm.
+
+    `X` is float32, C-contiguous, of shape (n, d); every stored row has an l2 norm of at most `row_norm`
+    when the norm is computed in float64. `y` is float32 of shape (n,): values in `label_values` for
+    classification; real numbers in [-1, 1], and an empty `label_values`, for regression. `origin` names the
+    source that served the raw data; `checksum` is the sha256 of the bytes of `X` followed by those of `y`.
+    """
+
+    name: str
+    X: np.ndarray
+    y: np.ndarray
+    row_norm: float
+    label_values: tuple[float, ...]
+    origin: str
+    checksum: str
+    info: DatasetInfo
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a dataset file's `prepare` returns: the arrays, and the source of the raw data."""
+
+    X: np.ndarray
+    y: np.ndarray
+    origin: str
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One entry of a dataset file's `DATASETS`.
+
+    `prepare(rows, seed, *, ...)` gets `rows` and `seed` as the user gave them, both already known to be whole
+    numbers in range (`rows` may be None); its keyword-only arguments are the dataset's own parameters.
+    """
+
+    info: DatasetInfo
+    prepare: Callable[..., Prepared]

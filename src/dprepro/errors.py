@@ -1,0 +1,26 @@
+"""Errors that are meant for the user: one sentence that says what, where and what to do."""
+
+from __future__ import annotations
+
+
+class UserError(Exception):
+    """Bad input. The command line prints the sentence and ends with exit code 2; no traceback is shown."""
+
+    exit_code = 2
+
+
+class VacuousSetting(UserError):
+    """The theorem's numbers make no sense at this setting (no rounds, batch larger than the data, ...).
+
+    The message names the smallest n from which the setting would make sense, where one exists.
+    """
+
+
+class RunFailed(Exception):
+    """A run started from good input but did not come to a trustworthy end (exit code 1)."""
+
+    exit_code = 1
+
+
+class LedgerMismatch(RunFailed):
+    """The noise that was drawn is not the noise that the plan accounts for; the result is discarded."""

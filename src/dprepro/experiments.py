@@ -1,0 +1,213 @@
+"""From configuration files to jobs: experiment x algorithm x dataset x epsilon x variant."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dprepro.errors import UserError
+
+# Where a checkout keeps its configuration; commands are run from its top folder.
+CONFIG = Path("config")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: everything that the `certify` and `run` stages need to know, as plain values."""
+
+    experiment: str
+    id: str
+    dataset: str
+    spec: Mapping[str, Any]
+
+    @property
+    def algorithm(self) -> str:
+        """The registry name of the algorithm."""
+        return str(self.spec["algorithm"])
+
+    def to_json(self) -> str:
+        """Return the job on one line, with keys in a fixed order."""
+        return json.dumps(dict(self.spec), sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A validated experiment: one figure or table of a paper."""
+
+    name: str
+    spec: Mapping[str, Any]
+    seed: int
+    device: str
+
+    def datasets(self) -> dict[str, dict[str, Any]]:
+        """Return the prepared datasets this experiment uses, by key (which serves as file name)."""
+        return {dataset_key(dataset): dict(dataset) for dataset in self.spec["datasets"]}
+
+    def jobs(self) -> list[Job]:
+        """Return all jobs in the order of the configuration."""
+        return list(self._jobs())
+
+    def problem(self, dataset: str) -> dict[str, Any]:
+        """Return what defines the objective on a dataset: all that its optimum depends on."""
+        return {key: self.spec[key] for key in ("loss", "regularizer", "constraint")} | {"dataset": dataset}
+
+    def _jobs(self) -> Iterator[Job]:
+        spec = self.spec
+        for entry, algorithm in spec["algorithms"].items():
+            for dataset in self.datasets():
+                for variant in spec["variants"]:
+                    for epsilon in spec["epsilon"]:
+                        job = f"{entry}.{dataset}.{variant}.eps{epsilon}"
+                        yield Job(
+                            self.name,
+                            job,
+                            dataset,
+                            {
+                                "experiment": self.name,
+                                "job": job,
+                                "entry": entry,
+                                "label": algorithm["label"],
+                                "algorithm": algorithm["algorithm"],
+                                "parameters": algorithm.get("parameters", {}),
+                                "variant": variant,
+                                "epsilon": epsilon,
+                                "delta": spec["delta"],
+                                "replicates": spec["replicates"],
+                                "dtype": spec["dtype"],
+                                "device": self.device,
+                                "seed": job_seed(self.seed, self.name, job),
+                                **self.problem(dataset),
+                            },
+                        )
+
+
+def job_seed(root: int, experiment: str, job: str) -> int:
+    """Return the seed of a job: jobs of one configuration draw from independent streams."""
+    return int.from_bytes(hashlib.sha256(f"{root}/{experiment}/{job}".encode()).digest()[:8], "big")
+
+
+def dataset_key(dataset: Mapping[str, Any]) -> str:
+    """Return a short file name for a dataset with its rows, seed and parameters."""
+    rows = dataset.get("rows")
+    key = f"{dataset['name']}-{'all' if rows is None else rows}-seed{dataset.get('seed', 0)}"
+    parameters = dataset.get("parameters")
+    if parameters:
+        text = json.dumps(parameters, sort_keys=True)
+        key += "-" + hashlib.sha256(text.encode()).hexdigest()[:8]
+    return key
+
+
+def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[Experiment]:
+    """Validate the configuration and return its experiments; a mistake is a `UserError` that names the key."""
+    validate(config, "config", folder, "the configuration")
+    known = experiment_names(folder)
+    overrides = config.get("overrides", {})
+    for name in [*config["experiments"], *overrides]:
+        if name not in known:
+            raise UserError(f"Unknown experiment {name!r} in the configuration: {_suggest(name, known)}")
+    experiments = []
+    for name in config["experiments"]:
+        path = folder / "experiments" / f"{name}.yaml"
+        spec = merge(read_yaml(path), overrides.get(name, {}))
+        validate(spec, "experiment", folder, f"{path}")
+        _check_names(spec, path)
+        experiments.append(Experiment(name, spec, int(config["seed"]), str(config["device"])))
+    return experiments
+
+
+def load_config(files: Sequence[Path], folder: Path = CONFIG) -> dict[str, Any]:
+    """Read the default configuration with `files` merged over it, as Snakemake does."""
+    merged = read_yaml(folder / "config.yaml")
+    for file in files:
+        merged = merge(merged, read_yaml(file))
+    return merged
+
+
+def experiment_names(folder: Path = CONFIG) -> list[str]:
+    """Return the names of the experiment files."""
+    if not (folder / "experiments").is_dir():
+        raise UserError(f"There is no folder {folder / 'experiments'} here: run from the top of a dprepro checkout.")
+    return sorted(path.stem for path in (folder / "experiments").glob("*.yaml"))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML file that holds a mapping."""
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"The configuration file {path} does not exist: check the path.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        where = getattr(error, "problem_mark", None)
+        line = f" at line {where.line + 1}" if where else ""
+        raise UserError(f"The configuration file {path} is not valid YAML{line}: correct it.") from None
+    if not isinstance(content, dict):
+        raise UserError(f"The configuration file {path} does not hold keys and values: correct it.")
+    return content
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `base` with `over` laid on top; mappings merge key by key, everything else is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def validate(content: Mapping[str, Any], schema: str, folder: Path, where: str) -> None:
+    """Check `content` against a closed JSON Schema; the first mistake becomes one sentence."""
+    import jsonschema
+
+    rules = json.loads((folder / "schema" / f"{schema}.schema.json").read_text(encoding="utf-8"))
+    validator = jsonschema.Draft202012Validator(rules)
+    error = jsonschema.exceptions.best_match(validator.iter_errors(content))
+    if error is not None:
+        raise UserError(f"In {where}: {_explain(error)}")
+
+
+def _explain(error: Any) -> str:
+    """Turn a schema error into one sentence: what, where, what to do."""
+    place = ".".join(str(part) for part in error.absolute_path)
+    inside = f" in {place}" if place else ""
+    if error.validator == "additionalProperties":
+        known = sorted(error.schema.get("properties", {}))
+        unknown = sorted(set(error.instance) - set(known))
+        return f"unknown key {unknown[0]!r}{inside}; {_suggest(unknown[0], known)}"
+    if error.validator == "required":
+        missing = next(key for key in error.validator_value if key not in error.instance)
+        return f"the key {missing!r} is missing{inside}; add it."
+    if error.validator == "enum":
+        return f"{place} is {error.instance!r}; use one of {', '.join(map(str, error.validator_value))}."
+    advice = error.schema.get("description", error.message)
+    return f"{place or 'the top level'} is {_short(error.instance)}; it must be: {advice}."
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _suggest(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known)}."
+
+
+def _check_names(spec: Mapping[str, Any], path: Path) -> None:
+    """Check what a schema cannot know: registered algorithms and datasets."""
+    from dprepro import algorithms, datasets
+
+    for entry, algorithm in spec["algorithms"].items():
+        if algorithm["algorithm"] not in algorithms.names():
+            hint = _suggest(algorithm["algorithm"], algorithms.names())
+            raise UserError(f"In {path}: unknown algorithm {algorithm['algorithm']!r} in algorithms.{entry}; {hint}")
+    for dataset in spec["datasets"]:
+        if dataset["name"] not in datasets.names():
+            hint = _suggest(dataset["name"], datasets.names())
+            raise UserError(f"In {path}: unknown dataset {dataset['name']!r}; {hint}")

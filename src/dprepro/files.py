@@ -1,0 +1,114 @@
+"""Reading and writing result files: atomic, and with the same bytes for the same content."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dprepro.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# The earliest date a zip archive can hold: archives must not remember when they were written.
+_ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it is renamed to `path`, on failure removed."""
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        os.replace(temporary, target)
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise UserError(f"No space left on the disk while writing {target}: free some space and run again.") from None
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            raise UserError(f"Cannot write {target}: {error.strerror}. Choose a folder you may write to.") from None
+        if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+            raise UserError(f"Cannot write {target}: {error.strerror}. Choose another output path.") from None
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write `content` to `path` atomically."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write `text` as UTF-8 to `path` atomically."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | os.PathLike[str], content: Any) -> None:
+    """Write `content` as indented JSON; infinities become the strings "inf" and "-inf", NaN becomes null."""
+    write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n")
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Read a JSON file; a missing or damaged one is a `UserError`."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"The file {path} does not exist: check the path.") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"The file {path} is not valid JSON ({error}): remove it and make it again.") from None
+
+
+def jsonable(content: Any) -> Any:
+    """Turn `content` into plain JSON values (arrays to lists, infinities to strings)."""
+    if isinstance(content, Mapping):
+        return {str(key): jsonable(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple, set, frozenset)):
+        items = sorted(content) if isinstance(content, (set, frozenset)) else content
+        return [jsonable(item) for item in items]
+    if hasattr(content, "tolist"):
+        return jsonable(content.tolist())
+    if isinstance(content, float):
+        if content != content:
+            return None
+        if content in (float("inf"), float("-inf")):
+            return "inf" if content > 0 else "-inf"
+    return content
+
+
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write an uncompressed `.npz` whose bytes depend on the arrays alone (no time stamps)."""
+    import numpy as np
+
+    with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+        for name in sorted(arrays):
+            buffer = io.BytesIO()
+            np.lib.format.write_array(buffer, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+            entry = zipfile.ZipInfo(f"{name}.npy", date_time=_ZIP_EPOCH)
+            entry.external_attr = 0o644 << 16
+            archive.writestr(entry, buffer.getbuffer())
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
+    """Read a `.npz`; a missing, truncated or foreign one is a `UserError`."""
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not hasattr(archive, "files"):
+                raise ValueError("a single array, not an archive of named arrays")
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError:
+        raise UserError(f"The file {path} does not exist: check the path.") from None
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise UserError(f"The file {path} is not a readable .npz ({error}): remove it and make it again.") from None

@@ -1,0 +1,1 @@
+"""Privacy: mechanisms that draw noise and state what it costs, accounting, certificates."""

@@ -1,0 +1,1 @@
+"""Problems: a loss, data, and the exact quantity that a theorem bounds."""

@@ -1,0 +1,127 @@
+"""Where a result comes from: commit, versions, machine, and a digest of the sources that made it."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import os
+import platform
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import dprepro
+
+PACKAGE = Path(dprepro.__file__).parent
+
+
+def sources(modules: Iterable[str]) -> list[Path]:
+    """Return the files of `modules` and of all dprepro modules they import, directly or not.
+
+    Imports under `if TYPE_CHECKING` do not run and do not count.
+    """
+    found: dict[Path, None] = {}
+    waiting = [path for module in modules if (path := _module_file(module))]
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found[path] = None
+            waiting.extend(_imported_files(path))
+    return sorted(found)
+
+
+def digest(modules: Iterable[str]) -> str:
+    """Return a sha256 over what the sources of `modules` say: comments and layout do not change it."""
+    total = hashlib.sha256()
+    for path in sources(modules):
+        total.update(path.relative_to(PACKAGE).as_posix().encode())
+        total.update(_meaning(path, path.stat().st_mtime_ns).encode())
+    return total.hexdigest()[:16]
+
+
+def commit() -> dict[str, Any]:
+    """Return the commit that the package's checkout is at, and whether tracked files differ from it."""
+    try:
+        head = _git("rev-parse", "HEAD")
+        return {"commit": head, "modified": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.CalledProcessError):
+        return {"commit": f"dprepro {dprepro.__version__} (not a git checkout)", "modified": False}
+
+
+def machine() -> dict[str, Any]:
+    """Return the versions and the machine of this very process."""
+    import numpy
+
+    blas = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[call-arg, index]
+    return {
+        "python": platform.python_version(),
+        "dprepro": dprepro.__version__,
+        "numpy": numpy.__version__,
+        "blas": f"{blas.get('name')} {blas.get('version')}",
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(PACKAGE), *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _module_file(module: str) -> Path | None:
+    """Return the source file of a dprepro module, or None for anything else."""
+    head, _, rest = module.partition(".")
+    if head != "dprepro":
+        return None
+    base = PACKAGE.joinpath(*rest.split(".")) if rest else PACKAGE
+    candidates = (base / "__init__.py", base.with_suffix(".py"))
+    return next((path for path in candidates if path.is_file()), None)
+
+
+def _imported_files(path: Path) -> list[Path]:
+    files = []
+    for module in _imports(path, path.stat().st_mtime_ns):
+        if file := _module_file(module):
+            files.append(file)
+    return files
+
+
+@functools.cache
+def _tree(path: Path, stamp: int) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+@functools.cache
+def _meaning(path: Path, stamp: int) -> str:
+    return ast.dump(_tree(path, stamp))
+
+
+@functools.cache
+def _imports(path: Path, stamp: int) -> frozenset[str]:
+    names: set[str] = set()
+    waiting: list[ast.AST] = [_tree(path, stamp)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            waiting.extend(node.orelse)
+            continue
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+        waiting.extend(ast.iter_child_nodes(node))
+    return frozenset(names)
+
+

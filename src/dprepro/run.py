@@ -1,0 +1,181 @@
+"""From a plan to results: all replicates of one job as one array program."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dprepro.algorithms import get_algorithm
+from dprepro.algorithms.base import Plan
+from dprepro.arrays import TILE, single_blas_thread
+from dprepro.errors import RunFailed
+from dprepro.privacy.mechanisms import GaussianMechanism, Ledger
+from dprepro.problems.erm import EmpiricalRisk
+from dprepro.streams import Streams
+
+Array = Any
+
+# Rounds of which the iterate is kept: evenly spread on a logarithmic axis.
+CHECKPOINTS = 40
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run leaves behind. C checkpoints (the start included), K replicates, d features.
+
+    `seconds` is the wall time per replicate up to each checkpoint, measured over full tiles; evaluation of the
+    objective is not in it.
+    """
+
+    replicates: np.ndarray  # (K,)
+    w: np.ndarray  # (K, d)
+    rounds: np.ndarray  # (C,)
+    gradient_evaluations: np.ndarray  # (C,)
+    objective: np.ndarray  # (K, C)
+    final_objective: np.ndarray  # (K,)
+    seconds: np.ndarray  # (C,)
+
+
+class Execution:
+    """What `run` of an algorithm works with: the oracle, the mechanisms and the record of the trajectory.
+
+    One execution carries one tile of replicates. Every gradient goes through it and is counted.
+    """
+
+    def __init__(self, plan: Plan, problem: EmpiricalRisk, seed: int, slots: Sequence[int | None]) -> None:
+        self.xp = problem.backend.xp
+        self.gradient_evaluations = 0
+        self.trajectory: list[tuple[int, int, float, np.ndarray]] = []
+        self._problem = problem
+        self._backend = problem.backend
+        self._shape = (len(slots), problem.spec.d)
+        self._seed, self._slots = seed, slots
+        self._ledger = Ledger(plan.events, problem.spec.d, seed, slots, problem.backend)
+        self._keep = checkpoint_rounds(plan.rounds)
+        self._round = 0
+        self._started = time.perf_counter()
+        self._record(self.zeros())
+
+    def start(self) -> Array:
+        """Return the initial point, w = 0 for every replicate."""
+        return self.zeros()
+
+    def zeros(self) -> Array:
+        """Return zeros of shape (K, d)."""
+        return self._backend.zeros(self._shape)
+
+    def gaussian(self, label: str) -> GaussianMechanism:
+        """Return a Gaussian mechanism of the plan."""
+        return self._ledger.gaussian(label)
+
+    def unprotected(self, label: str) -> None:
+        """State that a data-dependent quantity is used without noise."""
+        self._ledger.unprotected(label)
+
+    def uniform_index(self, count: int) -> Array:
+        """Return an index uniform on {0, ..., count-1} per replicate as (K, 1)."""
+        drawn = Streams(self._seed, self._slots, "output").integers(0, 1, count)
+        return self._backend.index(drawn.T)
+
+    def full_gradient(self, W: Array) -> Array:
+        """Return grad F at each row of W: n gradient evaluations."""
+        self.gradient_evaluations += self._problem.spec.n
+        return self._problem.gradient(W)
+
+    def sample_gradient(self, W: Array, index: Array) -> Array:
+        """Return each replicate's gradient at its own sample: one gradient evaluation."""
+        self.gradient_evaluations += 1
+        return self._problem.sample_gradients(W, index)
+
+    def gradient_difference(self, W: Array, V: Array, index: Array) -> Array:
+        """Return grad f(w, z_i) - grad f(v, z_i) for each replicate: two gradient evaluations."""
+        self.gradient_evaluations += 2
+        return self._problem.sample_differences(W, V, index)
+
+    def regularizer_gradient(self, W: Array) -> Array:
+        """Return the gradient of the regulariser's smooth part."""
+        return self._problem.spec.regularizer.smooth_gradient(W)
+
+    def prox(self, V: Array, eta: Any) -> Array:
+        """Return the prox of eta r and the constraint set."""
+        return self._problem.prox(V, eta)
+
+    def project(self, V: Array) -> Array:
+        """Return the projection onto the constraint set."""
+        return self._problem.project(V)
+
+    def checkpoint(self, W: Array) -> None:
+        """Mark the end of a round; the iterate is kept if the round is one of the recorded ones."""
+        self._round += 1
+        if self._round in self._keep:
+            self._record(W)
+
+    def check(self, plan: Plan) -> None:
+        """Raise unless the run did what its plan says: the events, the gradients and the rounds."""
+        self._ledger.check()
+        if self.gradient_evaluations != plan.gradient_evaluations or self._round != plan.rounds:
+            raise RunFailed(
+                f"{plan.algorithm} made {self.gradient_evaluations} gradient evaluations in {self._round} rounds, "
+                f"but its plan says {plan.gradient_evaluations} in {plan.rounds}."
+            )
+
+    def _record(self, W: Array) -> None:
+        host = self._backend.to_host(W)
+        elapsed = time.perf_counter() - self._started
+        self.trajectory.append((self._round, self.gradient_evaluations, elapsed, host))
+
+
+def checkpoint_rounds(rounds: int) -> frozenset[int]:
+    """Return the rounds to keep: at most CHECKPOINTS, logarithmically spread, first and last included."""
+    spread = np.geomspace(1, rounds, min(rounds, CHECKPOINTS))
+    return frozenset(int(r) for r in np.unique(np.rint(spread)))
+
+
+def execute(plan: Plan, problem: EmpiricalRisk, *, seed: int, replicates: Sequence[int]) -> RunResult:
+    """Run the plan for the given replicates and evaluate F^r at the checkpoints in double precision.
+
+    Replicate r always sits in slot r mod 64 of a full tile, so that its result does not depend on its company.
+    """
+    wanted = sorted(set(replicates))
+    if not wanted:
+        raise RunFailed("No replicate was asked for.")
+    algorithm = get_algorithm(plan.algorithm)
+    pieces = []
+    with single_blas_thread():
+        judge = problem.with_dtype("float64")
+        for tile in sorted({r // TILE for r in wanted}):
+            slots = [r if r in set(wanted) else None for r in range(tile * TILE, (tile + 1) * TILE)]
+            ex = Execution(plan, problem, seed, slots)
+            output = algorithm.run(plan, ex)
+            ex.check(plan)
+            used = [slot for slot, replicate in enumerate(slots) if replicate is not None]
+            pieces.append((ex.trajectory, _evaluate(judge, ex, problem.backend.to_host(output), used)))
+    trajectory = pieces[0][0]
+    return RunResult(
+        replicates=np.array(wanted),
+        w=np.concatenate([piece[1][0] for piece in pieces]),
+        rounds=np.array([point[0] for point in trajectory]),
+        gradient_evaluations=np.array([point[1] for point in trajectory]),
+        objective=np.concatenate([piece[1][1] for piece in pieces]),
+        final_objective=np.concatenate([piece[1][2] for piece in pieces]),
+        seconds=np.mean([[point[2] for point in piece[0]] for piece in pieces], axis=0) / TILE,
+    )
+
+
+def _evaluate(
+    judge: EmpiricalRisk, ex: Execution, output: np.ndarray, used: list[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the outputs (K, d), F^r along the trajectory (K, C) and F^r of the outputs (K,)."""
+
+    def objective(W: np.ndarray) -> np.ndarray:
+        return judge.backend.to_host(judge.objective(judge.backend.asarray(W)))[used]
+
+    along = np.stack([objective(point[3]) for point in ex.trajectory], axis=1)
+    # The output usually is the last iterate; a uniformly drawn one is evaluated by itself.
+    last = ex.trajectory[-1][3]
+    final = along[:, -1] if np.array_equal(output, last, equal_nan=True) else objective(output)
+    return output[used].astype(np.float64), along, final

@@ -1,0 +1,97 @@
+"""Stage `collect`: the runs of one experiment as one tidy table, a row per replicate and checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dprepro.files import atomic_path, jsonable, read_arrays, read_json
+
+# What a figure or table says of its origin; taken from the runs, equal for equal runs.
+_ORIGIN = ("commit", "modified", "dprepro", "python", "numpy", "backend", "device", "dtype")
+METADATA_KEY = b"dprepro"
+TIMING_COLUMNS = ("seconds",)
+
+
+def collect(runs: Sequence[Path], optima: Mapping[str, Path], spec: Mapping[str, Any], out: Path) -> None:
+    """Write the table of all `runs`; `optima` maps a dataset key to the file of its optimum."""
+    import pyarrow
+    import pyarrow.parquet
+
+    frames, origins, datasets = [], [], {}
+    for path in runs:
+        record = read_json(path.with_suffix(".json"))
+        optimum = read_arrays(optima[record["job"]["dataset"]])
+        frames.append(run_rows(record, read_arrays(path), optimum))
+        origins.append({key: record["provenance"][key] for key in _ORIGIN})
+        datasets[record["job"]["dataset"]] = record["dataset"]
+    metadata = {
+        "experiment": dict(spec),
+        "origins": sorted({json.dumps(origin, sort_keys=True) for origin in origins}),
+        "datasets": datasets,
+    }
+    table = pyarrow.Table.from_pandas(pd.concat(frames, ignore_index=True), preserve_index=False)
+    text = json.dumps(jsonable(metadata), sort_keys=True).encode()
+    table = table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA_KEY: text})
+    with atomic_path(out) as temporary:
+        pyarrow.parquet.write_table(table, temporary)
+
+
+def read_collected(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return a collected table and its metadata."""
+    import pyarrow.parquet
+
+    table = pyarrow.parquet.read_table(path)
+    metadata = json.loads(table.schema.metadata[METADATA_KEY])
+    metadata["origins"] = [json.loads(origin) for origin in metadata["origins"]]
+    return table.to_pandas(), metadata
+
+
+def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimum: Mapping[str, Any]) -> pd.DataFrame:
+    """Return the rows of one run. `failure` is empty, or says why the replicate's end is not a result."""
+    job, plan, certificate = record["job"], record["plan"], record["certificate"]
+    utility = plan["utility"] or {}
+    replicates, checkpoints = arrays["objective"].shape
+    final = arrays["final_objective"]
+    at_zero = float(optimum["objective_at_zero"])
+    failure = np.where(~np.isfinite(final), "not finite", np.where(final > at_zero, "F(w) > F(0)", ""))
+    objective = arrays["objective"].ravel()
+    return pd.DataFrame(
+        {
+            "experiment": job["experiment"],
+            "job": job["job"],
+            "method": job["label"],
+            "entry": job["entry"],
+            "algorithm": job["algorithm"],
+            "variant": job["variant"],
+            "dataset": job["dataset"],
+            "n": plan["n"],
+            "d": plan["d"],
+            "epsilon": float(job["epsilon"]),
+            "delta": plan["delta"],
+            "epsilon_accounted": float(certificate["epsilon_accounted"]),
+            "accountant": certificate["accountant"],
+            "privacy_verdict": certificate["verdict"],
+            "sigma": plan["sigma"],
+            "theory": utility.get("value", np.nan),
+            "theory_quantity": utility.get("quantity", ""),
+            "theory_source": utility.get("theorem", ""),
+            "planned_gradient_evaluations": plan["gradient_evaluations"],
+            "replicate": np.repeat(arrays["replicates"], checkpoints),
+            "checkpoint": np.tile(np.arange(checkpoints), replicates),
+            "round": np.tile(arrays["rounds"], replicates),
+            "gradient_evaluations": np.tile(arrays["gradient_evaluations"], replicates),
+            "objective": objective,
+            "gap": objective - float(optimum["objective"]),
+            "final_gap": np.repeat(final - float(optimum["objective"]), checkpoints),
+            "gap_at_zero": at_zero - float(optimum["objective"]),
+            "gap_accuracy": float(optimum["accuracy"]),
+            "failure": np.repeat(failure, checkpoints),
+            "seconds": np.tile(np.asarray(record["seconds"]), replicates),
+        }
+    )

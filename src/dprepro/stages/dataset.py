@@ -1,0 +1,36 @@
+"""Stage `dataset`: a prepared dataset as `.npz` with its facts as `.json` beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dprepro import datasets
+from dprepro.files import write_arrays, write_json
+
+
+def prepare(spec: Mapping[str, Any], out: Path) -> None:
+    """Load the dataset that `spec` names and write it to `out`."""
+    data = datasets.load(
+        spec["name"], rows=spec.get("rows"), seed=spec.get("seed", 0), **spec.get("parameters", {})
+    )
+    write_arrays(out, {"X": data.X, "y": data.y})
+    write_json(
+        out.with_suffix(".json"),
+        {
+            "name": data.name,
+            "title": data.info.title,
+            "n": data.X.shape[0],
+            "d": data.X.shape[1],
+            "row_norm": data.row_norm,
+            "label_bound": 1.0,
+            "task": data.info.task,
+            "origin": data.origin,
+            "checksum": data.checksum,
+            "preprocessing": data.info.preprocessing,
+            "licence": data.info.licence,
+            "citation": data.info.citation,
+            "raw_sha256": data.info.sha256,
+        },
+    )

@@ -1,0 +1,38 @@
+"""What the stages share: the problem of a job, from its specification and a prepared dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dprepro.arrays import Backend
+from dprepro.errors import UserError
+from dprepro.files import read_arrays, read_json
+from dprepro.geometry import get_set
+from dprepro.losses import get_loss
+from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
+from dprepro.regularizers import get_regularizer
+
+
+def problem_spec(spec: Mapping[str, Any], facts: Mapping[str, Any]) -> ProblemSpec:
+    """Return the public description of a job's problem from the dataset's facts."""
+    loss = get_loss(spec["loss"])
+    if loss.margin and facts["task"] != "classification":
+        raise UserError(f"The loss {loss.name!r} needs labels -1 and +1, but {facts['name']!r} is for regression.")
+    return ProblemSpec(
+        n=facts["n"],
+        d=facts["d"],
+        loss=loss,
+        regularizer=get_regularizer(spec["regularizer"]),
+        constraint=get_set(spec["constraint"]),
+        row_norm=facts["row_norm"],
+        label_bound=facts["label_bound"],
+    )
+
+
+def load_problem(spec: Mapping[str, Any], data: Path, backend: Backend) -> tuple[EmpiricalRisk, dict[str, Any]]:
+    """Return the problem on the device, and the facts of its dataset."""
+    facts = read_json(data.with_suffix(".json"))
+    arrays = read_arrays(data)
+    return EmpiricalRisk(problem_spec(spec, facts), arrays["X"], arrays["y"], backend), facts

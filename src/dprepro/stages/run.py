@@ -1,0 +1,66 @@
+"""Stage `run`: execute a certified plan for all replicates.
+
+Writes `.npz` (the same bytes for the same sources, seed and machine) and `.json` (certificate, provenance, times).
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from dprepro.algorithms import get_algorithm
+from dprepro.arrays import blas_threads, get_backend
+from dprepro.files import read_json, write_arrays, write_json
+from dprepro.provenance import commit, digest, machine
+from dprepro.run import execute
+from dprepro.stages.problem import load_problem
+
+
+def run_job(plan_file: Path, data: Path, out: Path) -> None:
+    """Run the plan in `plan_file` on the prepared dataset `data` and write the result to `out`."""
+    started = time.time()
+    certified = read_json(plan_file)
+    spec = certified["job"]
+    backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
+    problem, facts = load_problem(spec, data, backend)
+    plan = get_algorithm(spec["algorithm"]).plan_type.from_json(certified["plan"])
+    result = execute(plan, problem, seed=spec["seed"], replicates=range(spec["replicates"]))
+    write_arrays(
+        out,
+        {
+            "replicates": result.replicates,
+            "w": result.w,
+            "rounds": result.rounds,
+            "gradient_evaluations": result.gradient_evaluations,
+            "objective": result.objective,
+            "final_objective": result.final_objective,
+        },
+    )
+    provenance = {
+        **commit(),
+        **machine(),
+        "sources": digest(source_modules(spec["algorithm"])),
+        "seed": spec["seed"],
+        "backend": backend.name,
+        "device": backend.device_name,
+        "why": backend.why,
+        "dtype": backend.dtype_name,
+        "threads": blas_threads(),
+        "data": {key: facts[key] for key in ("name", "checksum", "origin")},
+    }
+    write_json(
+        out.with_suffix(".json"),
+        {
+            **certified,
+            "dataset": facts,
+            "provenance": provenance,
+            "seconds": result.seconds,
+            "seconds_wall": time.time() - started,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        },
+    )
+
+
+def source_modules(algorithm: str) -> list[str]:
+    """Return the modules whose sources decide the result of a run of `algorithm`."""
+    return ["dprepro.stages.run", f"dprepro.algorithms.{algorithm}"]

@@ -1,0 +1,110 @@
+"""Randomness: one counter-based stream per replicate and purpose, drawn in blocks.
+
+A normal number depends only on (root seed, replicate, purpose, step, coordinate): neither on the replicates that
+run beside it nor on how the steps are cut into blocks. The streams are Philox 4x64-10 on the host; every backend
+receives the same numbers.
+
+These generators are seeded so that experiments can be repeated. They are not fit for releasing real data.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+
+# Bits of a 64-bit word: the high 40 give the radius (largest normal 7.5), the low 24 the angle.
+_ANGLE_BITS = 24
+_RADIUS_BITS = 64 - _ANGLE_BITS
+_ANGLE_MASK = np.uint64((1 << _ANGLE_BITS) - 1)
+_ANGLE_SCALE = np.float32(2.0 * np.pi / (1 << _ANGLE_BITS))
+_QUARTER_TURN = np.float32(np.pi / 2.0)
+_RADIUS_SCALE = np.float32(2.0**-_RADIUS_BITS)
+_WORDS_PER_COUNTER = 4
+# Words turned into normals at one time: the temporaries stay in the first two levels of cache.
+_PIECE_WORDS = 8192
+
+
+class _Words:
+    """The raw 64-bit words of one stream, by position. Reading on where the last read ended costs nothing."""
+
+    def __init__(self, seed: int, replicate: int, purpose: str) -> None:
+        self._entropy = np.random.SeedSequence(seed, spawn_key=(replicate, zlib.crc32(purpose.encode())))
+        self._generator = np.random.Philox(self._entropy)
+        self._position = 0
+
+    def read(self, start: int, count: int) -> np.ndarray:
+        """Return words `start` to `start + count` as uint64."""
+        if start != self._position:
+            counters, rest = divmod(start, _WORDS_PER_COUNTER)
+            self._generator = np.random.Philox(self._entropy)
+            self._generator.advance(counters)
+            self._generator.random_raw(rest)
+        self._position = start + count
+        return self._generator.random_raw(count)
+
+
+class Streams:
+    """The streams of some replicates for one purpose (`noise`, `sampling`, ...).
+
+    Numbers come in blocks over steps with one row per slot; `replicates[k]` is the replicate in slot k, and None
+    marks an empty slot, whose numbers are all zero.
+    """
+
+    def __init__(self, seed: int, replicates: Sequence[int | None], purpose: str) -> None:
+        self.slots = len(replicates)
+        self._words = {
+            slot: _Words(seed, replicate, purpose)
+            for slot, replicate in enumerate(replicates)
+            if replicate is not None
+        }
+
+    def normals(self, first_step: int, steps: int, d: int, scale: float = 1.0) -> np.ndarray:
+        """Return `scale` times standard normals of shape (steps, slots, d), float32.
+
+        Word s*d + j of a stream serves coordinate j of the steps 2s (cosine) and 2s + 1 (sine) of a Box-Muller
+        pair. Single precision is drawn for every run: its elementary functions give the same bits on every
+        machine seen, and one stream then serves both floating-point types.
+        """
+        first_pair, offset = divmod(first_step, 2)
+        pairs = (offset + steps + 1) // 2
+        block = np.zeros((2 * pairs, self.slots, d), dtype=np.float32)
+        rows = max(1, _PIECE_WORDS // max(d, 1))
+        for slot, words in self._words.items():
+            raw = words.read(first_pair * d, pairs * d).reshape(pairs, d)
+            for start in range(0, pairs, rows):
+                stop = start + rows
+                even, odd = block[2 * start : 2 * stop : 2, slot, :], block[2 * start + 1 : 2 * stop : 2, slot, :]
+                _box_muller(raw[start:stop], np.float32(scale), even, odd)
+        return block[offset : offset + steps]
+
+    def uniforms(self, first_step: int, steps: int) -> np.ndarray:
+        """Return uniforms in (0, 1) of shape (steps, slots), float64, one word each; 0 in empty slots."""
+        block = np.zeros((steps, self.slots))
+        for slot, words in self._words.items():
+            raw = words.read(first_step, steps)
+            block[:, slot] = ((raw >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        return block
+
+    def integers(self, first_step: int, steps: int, n: int) -> np.ndarray:
+        """Return integers uniform on {0, ..., n-1} of shape (steps, slots), int64."""
+        return np.minimum((self.uniforms(first_step, steps) * n).astype(np.int64), n - 1)
+
+
+def _box_muller(words: np.ndarray, scale: np.float32, even: np.ndarray, odd: np.ndarray) -> None:
+    """Fill `even` and `odd` (float32) with scaled standard normals, two independent ones from each uint64 word."""
+    # Both fields are below 2^63, so they are read as signed integers, which convert twice as fast; the sine is
+    # taken as a shifted cosine for the same reason.
+    radius = (words >> np.uint64(_ANGLE_BITS)).view(np.int64).astype(np.float32)
+    radius += np.float32(0.5)
+    radius *= _RADIUS_SCALE
+    np.log(radius, out=radius)
+    radius *= np.float32(-2.0)
+    np.sqrt(radius, out=radius)
+    radius *= scale
+    angle = (words & _ANGLE_MASK).view(np.int64).astype(np.float32)
+    angle *= _ANGLE_SCALE
+    np.multiply(np.cos(angle), radius, out=even)
+    angle -= _QUARTER_TURN
+    np.multiply(np.cos(angle, out=angle), radius, out=odd)

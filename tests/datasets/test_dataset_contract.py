@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from dprepro import datasets
+from dprepro.datasets.records import Definition, Prepared
+from dprepro.errors import RunFailed, UserError
+
+SIZES = {"covertype": 5000}
+REAL = [name for name in datasets.names() if datasets.info(name).rows is not None]
+GENERATED = [name for name in datasets.names() if datasets.info(name).rows is None]
+
+
+def test_the_known_datasets_are_listed_in_order() -> None:
+    assert datasets.names() == [
+        "adult",
+        "breast_cancer",
+        "covertype",
+        "diabetes",
+        "digits",
+        "synthetic_logistic",
+        "synthetic_regression",
+    ]
+
+
+def test_listing_datasets_imports_no_numerical_library() -> None:
+    program = (
+        "import sys; from dprepro import datasets; [datasets.info(name) for name in datasets.names()]; "
+        "sys.exit(bool({'numpy', 'pandas', 'sklearn', 'pooch'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name", datasets.names())
+def test_every_dataset_keeps_its_promises(name: str) -> None:
+    data = datasets.load(name, rows=SIZES.get(name))
+    assert data.name == data.info.name == name
+    assert data.X.dtype == data.y.dtype == np.float32
+    assert data.X.flags.c_contiguous
+    assert data.y.shape == (len(data.X),)
+    assert data.row_norm == 1.0
+    assert np.linalg.norm(data.X.astype(np.float64), axis=1).max() <= 1.0
+    if data.info.task == "classification":
+        assert data.label_values == (-1.0, 1.0)
+        assert set(data.y.tolist()) == {-1.0, 1.0}
+    else:
+        assert data.info.task == "regression"
+        assert data.label_values == ()
+        assert np.abs(data.y).max() <= 1
+        assert np.std(data.y) > 0.1
+    assert data.checksum == hashlib.sha256(data.X.tobytes() + data.y.tobytes()).hexdigest()
+    assert data.info.features in (None, data.X.shape[1])
+    for text in dataclasses.astuple(data.info)[:-1]:
+        assert text is None or text
+
+
+@pytest.mark.parametrize(
+    ("name", "checksum"),
+    [
+        ("adult", "b83659c575159b9726a740518de26eff28b6b24a56fe55489cbd80b902649389"),
+        ("breast_cancer", "915fa38aaa677f0fca2aa60e183a542b8e7b3fe7eb8dae38ab905eac6f1a0807"),
+        ("covertype", "93c5dfccba738f5f5c3e0c2a9d1f2b125b1b87fbe47c69d53afbbc750b7e4b73"),
+        ("diabetes", "8de31ad32b6744d0faddae21db0f2484f4b7dac8c8db55fa26e863c83710032b"),
+        ("digits", "7a609ffef2a369ae08125af315001d026f6265cf6c46c8a39c0d2e86e3c7f20e"),
+    ],
+)
+def test_a_whole_real_dataset_has_the_same_bytes_everywhere(name: str, checksum: str) -> None:
+    data = datasets.load(name)
+    assert data.X.shape == (data.info.rows, data.info.features)
+    assert data.checksum == checksum
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_a_subset_is_drawn_without_replacement_and_fixed_by_its_seed(name: str) -> None:
+    small, again, larger = (datasets.load(name, rows=k, seed=3) for k in (100, 100, 300))
+    assert small.checksum == again.checksum
+    assert np.array_equal(small.X, larger.X[:100])
+    assert datasets.load(name, rows=100, seed=4).checksum != small.checksum
+
+
+@pytest.mark.parametrize("name", ["digits", "diabetes"])
+def test_a_subset_of_full_size_is_a_permutation_of_the_whole(name: str) -> None:
+    whole = datasets.load(name)
+    shuffled = datasets.load(name, rows=whole.info.rows, seed=1)
+    order = np.random.default_rng(1).permutation(len(whole.X))
+    assert np.array_equal(shuffled.X, whole.X[order])
+    assert np.array_equal(shuffled.y, whole.y[order])
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_generated_data_is_fixed_by_seed_rows_and_parameters(name: str) -> None:
+    data = datasets.load(name, rows=50, seed=5, features=7)
+    assert data.X.shape == (50, 7)
+    assert data.origin == "generated"
+    assert data.checksum == datasets.load(name, rows=50, seed=5, features=7).checksum
+    assert data.checksum != datasets.load(name, rows=50, seed=6, features=7).checksum
+    assert datasets.load(name).X.shape == (1000, 20)
+
+
+def test_a_misspelt_name_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(
+        UserError, match=r"no dataset 'covertyp': did you mean 'covertype'\? choose one of adult"
+    ):
+        datasets.load("covertyp")
+    with pytest.raises(UserError, match=r"no dataset 'xyz': choose one of adult, breast_cancer"):
+        datasets.info("xyz")
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_more_rows_than_there_are_is_refused(name: str) -> None:
+    available = datasets.info(name).rows
+    assert available is not None
+    with pytest.raises(UserError, match=f"rows={available + 1} is more than the {available} rows"):
+        datasets.load(name, rows=available + 1)
+
+
+@pytest.mark.parametrize("rows", [0, -5])
+def test_fewer_than_one_row_is_refused(rows: int) -> None:
+    with pytest.raises(UserError, match=f"rows must be at least 1, got {rows}"):
+        datasets.load("digits", rows=rows)
+
+
+@pytest.mark.parametrize("rows", [1.5, "10", True])
+def test_rows_that_are_no_whole_number_are_refused(rows: object) -> None:
+    with pytest.raises(UserError, match="rows must be a whole number"):
+        datasets.load("digits", rows=rows)  # type: ignore[arg-type]
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(UserError, match="seed must be at least 0, got -1"):
+        datasets.load("digits", rows=10, seed=-1)
+
+
+def test_unknown_parameters_are_refused_by_name() -> None:
+    with pytest.raises(UserError, match="'digits' has no parameter colour, size: it takes none besides"):
+        datasets.load("digits", size=3, colour="red")
+    with pytest.raises(UserError, match="'adult' has no parameter seeds: it takes split besides"):
+        datasets.load("adult", seeds=3)
+
+
+@pytest.mark.parametrize(
+    ("X", "y"),
+    [
+        (np.full((3, 2), 0.8, np.float32), np.ones(3, np.float32)),
+        (np.zeros((3, 2), np.float64), np.ones(3, np.float32)),
+        (np.zeros((3, 2), np.float32), np.full(3, 0.5, np.float32)),
+        (np.zeros((3, 2), np.float32), np.ones(4, np.float32)),
+        (np.full((3, 2), np.nan, np.float32), np.ones(3, np.float32)),
+    ],
+    ids=["rows too long", "double precision", "labels inside", "lengths differ", "not a number"],
+)
+def test_a_dataset_file_that_breaks_the_promises_is_stopped(
+    X: np.ndarray, y: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = Definition(datasets.info("digits"), lambda rows, seed: Prepared(X, y, "generated"))
+    monkeypatch.setattr(datasets, "_definitions", lambda: {"digits": broken})
+    with pytest.raises(RunFailed, match="'digits' breaks its promised shape, norms or labels"):
+        datasets.load("digits")
