@@ -68,6 +68,8 @@ class Experiment:
                             job,
                             dataset,
                             {
+                                "paper": spec["paper"],
+                                "title": spec["title"],
                                 "experiment": self.name,
                                 "job": job,
                                 "entry": entry,
@@ -207,7 +209,25 @@ def _check_names(spec: Mapping[str, Any], path: Path) -> None:
         if algorithm["algorithm"] not in algorithms.names():
             hint = _suggest(algorithm["algorithm"], algorithms.names())
             raise UserError(f"In {path}: unknown algorithm {algorithm['algorithm']!r} in algorithms.{entry}; {hint}")
+        _check_label(algorithm, f"In {path}: algorithms.{entry}.label")
     for dataset in spec["datasets"]:
         if dataset["name"] not in datasets.names():
             hint = _suggest(dataset["name"], datasets.names())
             raise UserError(f"In {path}: unknown dataset {dataset['name']!r}; {hint}")
+
+
+def _check_label(algorithm: Mapping[str, Any], where: str) -> None:
+    """Check that a label uses only names that the algorithm's plan has: {T}, {eta:g}, ..."""
+    import dataclasses
+    import string
+
+    from dprepro.algorithms import get_algorithm
+
+    known = sorted(field.name for field in dataclasses.fields(get_algorithm(algorithm["algorithm"]).plan_type))
+    try:
+        used = [name for _, name, _, _ in string.Formatter().parse(algorithm["label"]) if name is not None]
+    except ValueError as error:
+        raise UserError(f"{where} is {algorithm['label']!r}, which has {error}; correct the braces.") from None
+    for name in used:
+        if name not in known:
+            raise UserError(f"{where} uses {{{name}}}; {_suggest(name, known)}")

@@ -93,7 +93,7 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray])
     with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         for name in sorted(arrays):
             buffer = io.BytesIO()
-            np.lib.format.write_array(buffer, np.ascontiguousarray(arrays[name]), allow_pickle=False)
+            np.lib.format.write_array(buffer, np.asarray(arrays[name], order="C"), allow_pickle=False)
             entry = zipfile.ZipInfo(f"{name}.npy", date_time=_ZIP_EPOCH)
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, buffer.getbuffer())

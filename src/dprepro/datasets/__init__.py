@@ -18,7 +18,7 @@ from dprepro.datasets.preparation import whole_number
 from dprepro.datasets.records import Dataset, DatasetInfo, Definition, Prepared
 from dprepro.errors import RunFailed, UserError
 
-__all__ = ["Dataset", "DatasetInfo", "info", "load", "names"]
+__all__ = ["Dataset", "DatasetInfo", "info", "load", "module_of", "names"]
 
 ROW_NORM = 1.0
 _LABEL_VALUES: dict[str, tuple[float, ...]] = {"classification": (-1.0, 1.0), "regression": ()}
@@ -62,6 +62,11 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, **parameters: Any
         checksum=checksum.hexdigest(),
         info=definition.info,
     )
+
+
+def module_of(name: str) -> str:
+    """Return the name of the module that defines the dataset."""
+    return _definition(name).prepare.__module__
 
 
 @functools.cache

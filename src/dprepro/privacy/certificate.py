@@ -45,5 +45,5 @@ def _verdict(plan: Plan, epsilon: float, tight: bool) -> str:
     if tight:
         return f"not private as {plan.variant} (accounted epsilon = {epsilon:.4g})"
     if math.isinf(epsilon):
-        return f"not private as {plan.variant} (a data-dependent quantity is used without noise)"
+        return "not certified (a data-dependent quantity is used without noise)"
     return "not certified (the accountant gives an upper bound only)"

@@ -18,7 +18,7 @@ METADATA_KEY = b"dprepro"
 TIMING_COLUMNS = ("seconds",)
 
 
-def collect(runs: Sequence[Path], optima: Mapping[str, Path], spec: Mapping[str, Any], out: Path) -> None:
+def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path) -> None:
     """Write the table of all `runs`; `optima` maps a dataset key to the file of its optimum."""
     import pyarrow
     import pyarrow.parquet
@@ -31,7 +31,9 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], spec: Mapping[str,
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
         datasets[record["job"]["dataset"]] = record["dataset"]
     metadata = {
-        "experiment": dict(spec),
+        "paper": record["job"]["paper"],
+        "title": record["job"]["title"],
+        "problem": {key: record["job"][key] for key in ("loss", "regularizer", "constraint")},
         "origins": sorted({json.dumps(origin, sort_keys=True) for origin in origins}),
         "datasets": datasets,
     }
@@ -65,7 +67,7 @@ def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimu
         {
             "experiment": job["experiment"],
             "job": job["job"],
-            "method": job["label"],
+            "method": job["label"].format_map(plan),
             "entry": job["entry"],
             "algorithm": job["algorithm"],
             "variant": job["variant"],

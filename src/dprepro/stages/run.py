@@ -14,6 +14,7 @@ from dprepro.files import read_json, write_arrays, write_json
 from dprepro.provenance import commit, digest, machine
 from dprepro.run import execute
 from dprepro.stages.problem import load_problem
+from dprepro.workflow import source_modules
 
 
 def run_job(plan_file: Path, data: Path, out: Path) -> None:
@@ -39,7 +40,7 @@ def run_job(plan_file: Path, data: Path, out: Path) -> None:
     provenance = {
         **commit(),
         **machine(),
-        "sources": digest(source_modules(spec["algorithm"])),
+        "sources": digest(source_modules("run", algorithm=spec["algorithm"])),
         "seed": spec["seed"],
         "backend": backend.name,
         "device": backend.device_name,
@@ -59,8 +60,3 @@ def run_job(plan_file: Path, data: Path, out: Path) -> None:
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         },
     )
-
-
-def source_modules(algorithm: str) -> list[str]:
-    """Return the modules whose sources decide the result of a run of `algorithm`."""
-    return ["dprepro.stages.run", f"dprepro.algorithms.{algorithm}"]

@@ -1,0 +1,52 @@
+# Two commands do everything on a fresh machine: `make reproduce` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORES ?= all
+
+.PHONY: reproduce smoke test lint bench clean help
+
+help:
+	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
+	@echo "make smoke       the same workflow on few rows and steps, in about a minute"
+	@echo "make test        linters, type checks and all tests"
+	@echo "make lint        linters and type checks only"
+	@echo "make bench       speed ratios into results/benchmarks/"
+	@echo "make clean       remove the virtual environment and caches; results stay"
+
+reproduce: $(VENV)/.installed
+	$(BIN)/snakemake --cores $(CORES)
+
+smoke: $(VENV)/.installed
+	$(BIN)/snakemake --cores $(CORES) --configfile config/scales/smoke.yaml
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.installed-test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+
+bench: $(VENV)/.installed
+	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/overhead.py
+
+clean:
+	rm -rf $(VENV) .snakemake .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "dprepro needs Python 3.11 or newer; name one with: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(VENV)/bin/python pyproject.toml envs/constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-test: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test]"
+	@touch $@

@@ -1,0 +1,7 @@
+"""`python -m dprepro`: the same as the `dprepro` command."""
+
+import sys
+
+from dprepro.cli import main
+
+sys.exit(main())

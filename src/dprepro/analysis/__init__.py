@@ -1,0 +1,1 @@
+"""Statistics on collected tables."""

@@ -1,0 +1,46 @@
+"""Means over replicates with confidence intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean with the ends of its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def mean_interval(values: np.ndarray, level: float = LEVEL) -> Interval:
+    """Return the mean of independent values with Student's t interval (NaN ends for fewer than two values)."""
+    from scipy.special import stdtrit
+
+    values = np.asarray(values, dtype=float)
+    mean = float(np.mean(values))
+    if values.size < 2:
+        return Interval(mean, float("nan"), float("nan"))
+    half = float(stdtrit(values.size - 1, 0.5 + level / 2) * np.std(values, ddof=1) / np.sqrt(values.size))
+    return Interval(mean, mean - half, mean + half)
+
+
+def curves(frame: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
+    """Return mean, low and high of `value` over replicates for each group; infinite and NaN values are left out.
+
+    Callers state how many replicates failed: leaving out is never silent.
+    """
+    finite = frame[np.isfinite(frame[value])]
+
+    def summary(group: pd.Series) -> pd.Series:
+        interval = mean_interval(group.to_numpy())
+        return pd.Series({"mean": interval.mean, "low": interval.low, "high": interval.high})
+
+    grouped = finite.groupby(by, sort=True)[value].apply(summary)
+    return grouped.unstack().reset_index()

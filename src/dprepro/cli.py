@@ -1,0 +1,258 @@
+"""The `dprepro` command. Exit codes: 0 done, 1 a run failed, 2 bad input."""
+
+from __future__ import annotations
+
+import os
+
+# Before NumPy is loaded: one BLAS thread per process. Parallelism comes from jobs; two BLAS threads on a busy
+# machine are many times slower than one, and results would depend on their number.
+for _variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(_variable, "1")
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dprepro
+from dprepro.errors import RunFailed, UserError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit code; errors are one sentence on standard error."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    try:
+        options.command(options)
+        sys.stdout.flush()
+    except (UserError, RunFailed) as error:
+        print(f"dprepro: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("dprepro: interrupted; nothing half-written was left behind.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="dprepro", description="Reproduce papers on differentially private optimization, privacy checked."
+    )
+    parser.add_argument("--version", action="version", version=f"dprepro {dprepro.__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_list(commands)
+    _add_solve(commands)
+    _add_doctor(commands)
+    _add_stages(commands)
+    return parser
+
+
+def _add(commands: Any, name: str, command: Callable[[argparse.Namespace], None], summary: str) -> Any:
+    parser = commands.add_parser(name, help=summary, description=summary)
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _add_list(commands: Any) -> None:
+    parser = _add(commands, "list", _list, "list what there is")
+    parser.add_argument("what", choices=("algorithms", "datasets", "experiments", "targets"))
+
+
+def _add_solve(commands: Any) -> None:
+    parser = _add(commands, "solve", _solve, "run one algorithm on your own data (CSV, npz or parquet)")
+    parser.add_argument("algorithm", help="see: dprepro list algorithms")
+    parser.add_argument("--data", type=Path, required=True, help=".csv, .npz (arrays X and y) or .parquet")
+    parser.add_argument("--target", help="label column of a CSV or parquet file (default: y, else the last column)")
+    parser.add_argument("--epsilon", type=_number, required=True)
+    parser.add_argument("--delta", type=_number, required=True)
+    parser.add_argument("--variant", default="published")
+    parser.add_argument("--loss", default="logistic")
+    parser.add_argument("--regularizer", type=_number, default=0.0, help="l2 strength (default: 0)")
+    parser.add_argument("--l1", type=_number, default=0.0, help="l1 strength (default: 0)")
+    parser.add_argument("--constraint", help="for example l2_ball:1.0")
+    parser.add_argument("--row-norm", type=_number, default=1.0, help="declared bound on row norms (default: 1)")
+    parser.add_argument("--label-bound", type=_number, default=1.0, help="declared bound on |y| in regression")
+    parser.add_argument("--replicates", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", help="auto, cpu or gpu")
+    parser.add_argument("--dtype", default="float64")
+    parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
+    parser.add_argument("--out", type=Path, help="write w and trajectory to this .npz and the certificate to .json")
+
+
+def _add_doctor(commands: Any) -> None:
+    _add(commands, "doctor", _doctor, "show versions, backend, data sources and threads")
+
+
+def _add_stages(commands: Any) -> None:
+    """Add the verbs that the workflow's rules call."""
+    parser = _add(commands, "dataset", _stage_dataset, "workflow: prepare a dataset")
+    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+
+    parser = _add(commands, "certify", _stage_certify, "workflow: plan a job and certify its privacy")
+    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--facts", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+
+    parser = _add(commands, "run", _stage_run, "workflow: execute a certified plan")
+    parser.add_argument("--plan", type=Path, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+
+    parser = _add(commands, "optimum", _stage_optimum, "workflow: find the non-private optimum")
+    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+
+    parser = _add(commands, "collect", _stage_collect, "workflow: gather runs into one table")
+    parser.add_argument("--runs", type=Path, nargs="+", required=True)
+    parser.add_argument("--optima", type=Path, nargs="+", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+
+    parser = _add(commands, "figure", _stage_figure, "workflow: draw a figure from collected tables")
+    parser.add_argument("target")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="path of the .png; .pdf, .svg, .md stand beside it")
+
+    parser = _add(commands, "table", _stage_table, "workflow: write a table from collected tables")
+    parser.add_argument("target")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="path of the .csv; .md and .tex stand beside it")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number") from None
+
+
+def _list(options: argparse.Namespace) -> None:
+    for line in {
+        "algorithms": _algorithm_lines,
+        "datasets": _dataset_lines,
+        "experiments": _experiment_lines,
+        "targets": _target_lines,
+    }[options.what]():
+        print(line)
+
+
+def _algorithm_lines() -> list[str]:
+    from dprepro.algorithms import get_algorithm, names
+
+    found = [get_algorithm(name) for name in names()]
+    return [
+        f"{algorithm.name:<12} {algorithm.paper:<6} {algorithm.title:<12} "
+        f"letters: {', '.join(algorithm.letters)}; needs: {', '.join(sorted(algorithm.needs))}"
+        for algorithm in found
+    ]
+
+
+def _dataset_lines() -> list[str]:
+    from dprepro.datasets import info, names
+
+    facts = [info(name) for name in names()]
+    return [f"{f.name:<22} {f.rows or 'any':>7} x {f.features or 'any':<4} {f.title}" for f in facts]
+
+
+def _experiment_lines() -> list[str]:
+    from dprepro.experiments import CONFIG, experiment_names, read_yaml
+
+    specs = {name: read_yaml(CONFIG / "experiments" / f"{name}.yaml") for name in experiment_names()}
+    return [f"{name:<14} {spec['paper']:<6} {spec['title']}" for name, spec in specs.items()]
+
+
+def _target_lines() -> list[str]:
+    from dprepro.experiments import experiment_names
+
+    return [*experiment_names(), "figures", "tables", "all"]
+
+
+def _solve(options: argparse.Namespace) -> None:
+    from dprepro.api import solve
+    from dprepro.userdata import overrides_from, read_table, report, write_solution
+
+    X, y, notes = read_table(options.data, options.target)
+    solution = solve(
+        options.algorithm,
+        X,
+        y,
+        loss=options.loss,
+        regularizer={"l1": options.l1, "l2": options.regularizer},
+        constraint=options.constraint,
+        epsilon=options.epsilon,
+        delta=options.delta,
+        variant=options.variant,
+        replicates=options.replicates,
+        seed=options.seed,
+        device=options.device,
+        dtype=options.dtype,
+        row_norm=options.row_norm,
+        label_bound=options.label_bound,
+        **overrides_from(options.set),
+    )
+    if options.out:
+        write_solution(solution, options.out)
+    print(report(solution, notes, options.out))
+    if solution.failures:
+        raise RunFailed(
+            f"{solution.failures} of {options.replicates} replicates ended worse than w = 0 or not finite: "
+            "a smaller eta, more data or a larger epsilon may help."
+        )
+
+
+def _doctor(options: argparse.Namespace) -> None:
+    from dprepro.doctor import diagnose
+
+    for line in diagnose():
+        print(line)
+
+
+def _stage_dataset(options: argparse.Namespace) -> None:
+    from dprepro.stages.dataset import prepare
+
+    prepare(options.spec, options.out)
+
+
+def _stage_certify(options: argparse.Namespace) -> None:
+    from dprepro.stages.certify import certify_job
+
+    certify_job(options.spec, options.facts, options.out)
+
+
+def _stage_run(options: argparse.Namespace) -> None:
+    from dprepro.stages.run import run_job
+
+    run_job(options.plan, options.data, options.out)
+
+
+def _stage_optimum(options: argparse.Namespace) -> None:
+    from dprepro.stages.optimum import solve_exactly
+
+    solve_exactly(options.spec, options.data, options.out)
+
+
+def _stage_collect(options: argparse.Namespace) -> None:
+    from dprepro.stages.collect import collect
+
+    collect(options.runs, {path.stem: path for path in options.optima}, options.out)
+
+
+def _stage_figure(options: argparse.Namespace) -> None:
+    from dprepro.figures import draw
+
+    draw(options.target, options.data, options.out)
+
+
+def _stage_table(options: argparse.Namespace) -> None:
+    from dprepro.tables import write
+
+    write(options.target, options.data, options.out)
+
+

@@ -1,0 +1,84 @@
+"""One look for all figures, and files that are byte-identical when drawn again from the same table."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from dprepro.files import atomic_path
+
+PALETTE = sns.color_palette("colorblind")
+GREY = "0.45"
+_METADATA: dict[str, dict[str, None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+
+
+@contextlib.contextmanager
+def applied() -> Iterator[None]:
+    """Apply the style inside a `with` block."""
+    settings = {
+        **sns.axes_style("ticks"),
+        **sns.plotting_context("paper"),
+        "font.size": 8,
+        "axes.titlesize": 9,
+        "axes.labelsize": 8,
+        "xtick.labelsize": 7,
+        "ytick.labelsize": 7,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "lines.linewidth": 1.4,
+        "font.family": "DejaVu Sans",
+        "svg.fonttype": "none",
+        "svg.hashsalt": "dprepro",
+        "pdf.fonttype": 42,
+        "savefig.dpi": 200,
+    }
+    with plt.rc_context(settings):
+        yield
+
+
+def save(figure: Figure, png: Path) -> None:
+    """Write the figure as .png, .pdf and .svg without dates."""
+    for suffix, metadata in _METADATA.items():
+        with atomic_path(png.with_suffix(f".{suffix}")) as temporary:
+            figure.savefig(temporary, format=suffix, metadata=metadata)
+    plt.close(figure)
+
+
+def colours(methods: Sequence[str]) -> dict[str, Any]:
+    """Return a colour-blind safe colour per method, in their order."""
+    return {method: PALETTE[position % len(PALETTE)] for position, method in enumerate(methods)}
+
+
+def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], colour: Mapping[str, Any]) -> None:
+    """Write each method's name at the right end of its curve, moved apart where names would overlap.
+
+    `ends` maps a method to the last point of its curve in data coordinates; the y axis is logarithmic.
+    """
+    low, high = np.log10(axes.get_ylim())
+    gap = (high - low) * 0.085
+    order = sorted(ends, key=lambda method: ends[method][1])
+    heights = [float(np.log10(ends[method][1])) for method in order]
+    for position in range(1, len(heights)):
+        heights[position] = max(heights[position], heights[position - 1] + gap)
+    for method, height in zip(order, heights, strict=True):
+        axes.annotate(
+            method,
+            xy=(1.03, (height - low) / (high - low)),
+            xycoords="axes fraction",
+            color=colour[method],
+            va="center",
+            fontsize=7.5,
+            annotation_clip=False,
+        )

@@ -1,0 +1,57 @@
+"""What every figure and table says of its origin, in one line or in a caption."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+
+def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
+    """Return data, sizes, privacy, variant and replicates."""
+    titles = " and ".join(sorted({facts["title"] for facts in metadata["datasets"].values()}))
+    variants = " and ".join(sorted(frame["variant"].unique()))
+    sizes = "; ".join(f"n = {n:,}, d = {d}" for n, d in sorted(set(zip(frame["n"], frame["d"], strict=True))))
+    deltas = ", ".join(f"{delta:g}" for delta in sorted(frame["delta"].unique()))
+    return (
+        f"{titles}; {sizes}; delta = {deltas}; variant {variants}; "
+        f"mean and 95 % interval over {frame['replicate'].nunique()} replicates"
+    )
+
+
+def made_line(metadata: Mapping[str, Any]) -> str:
+    """Return commit, versions and backend of the runs."""
+    parts = [
+        f"commit {origin['commit'][:12]}{' (modified)' if origin['modified'] else ''}, "
+        f"dprepro {origin['dprepro']}, NumPy {origin['numpy']}, Python {origin['python']}, "
+        f"{origin['backend']} {origin['dtype']} on {origin['device']}"
+        for origin in metadata["origins"]
+    ]
+    return "; ".join(parts)
+
+
+def problem_line(metadata: Mapping[str, Any]) -> str:
+    """Return loss, regulariser, constraint and preprocessing in words."""
+    problem = metadata["problem"]
+    losses = {
+        "logistic": "log(1 + exp(-y<w,x>))",
+        "logistic_as_printed": "log(1 + exp(1 + y<w,x>)), as printed in the paper",
+    }
+    strengths = [f"{name} = {value:g}" for name, value in problem["regularizer"].items() if value]
+    text = f"Loss {losses.get(problem['loss'], problem['loss'])}; regulariser {', '.join(strengths) or 'none'}"
+    if problem["constraint"]:
+        text += f"; constraint {problem['constraint']}"
+    preparations = " ".join(f"{facts['title']}: {facts['preprocessing']}" for facts in metadata["datasets"].values())
+    return f"{text}. Preprocessing of {preparations}"
+
+
+def failures_line(frame: pd.DataFrame) -> str:
+    """Return how many replicates failed in which run, or that none did."""
+    ends = frame.groupby(["method", "epsilon", "replicate"], sort=False)["failure"].first().reset_index()
+    failed = ends[ends["failure"] != ""]
+    if failed.empty:
+        return "No replicate failed."
+    counts = failed.groupby(["method", "epsilon", "failure"]).size()
+    parts = [f"{method}, epsilon = {epsilon:g}: {count} ({why})" for (method, epsilon, why), count in counts.items()]
+    return f"Failed replicates: {'; '.join(parts)}."

@@ -1,0 +1,116 @@
+"""A user's own files for `dprepro solve`: reading data, writing solutions, reporting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dprepro.errors import UserError
+from dprepro.files import read_arrays, write_arrays, write_json
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dprepro.api import Solution
+
+
+def read_table(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
+    """Return X, y and notes from a .csv, .npz or .parquet file."""
+    if not path.exists():
+        raise UserError(f"The data file {path} does not exist: check the path.")
+    if path.suffix == ".npz":
+        arrays = read_arrays(path)
+        if missing := {"X", "y"} - set(arrays):
+            raise UserError(f"The file {path} has no array {sorted(missing)[0]!r}: store the arrays X and y in it.")
+        return arrays["X"], arrays["y"], ()
+    frame = _read_frame(path)
+    notes: tuple[str, ...] = ()
+    if target is None:
+        target = "y" if "y" in frame.columns else str(frame.columns[-1])
+        notes = (f"column {target!r} was taken as the label",)
+    if target not in frame.columns:
+        raise UserError(f"The file {path} has no column {target!r}: it has {', '.join(map(str, frame.columns[:10]))}.")
+    features = frame.drop(columns=[target])
+    for name in features.columns:
+        if features[name].dtype.kind not in "fiub":
+            raise UserError(f"Column {name!r} of {path} is not numeric: encode it as numbers first.")
+    return features.to_numpy(dtype=float), frame[target].to_numpy(), notes
+
+
+def overrides_from(items: Sequence[str]) -> dict[str, Any]:
+    """Return the letters given as LETTER=VALUE; numbers are checked later by the algorithm."""
+    given: dict[str, Any] = {}
+    for item in items:
+        name, separator, value = item.partition("=")
+        if not separator or not name or not value:
+            raise UserError(f"--set {item!r} is not of the form LETTER=VALUE: write for example --set T=10.")
+        given[name] = value
+    return given
+
+
+def write_solution(solution: Solution, out: Path) -> None:
+    """Write w and the trajectory as `.npz`, plan, certificate and provenance as `.json` beside it."""
+    if out.suffix != ".npz":
+        raise UserError(f"The output {out} does not end in .npz: choose such a name.")
+    result = solution.result
+    write_arrays(
+        out,
+        {
+            "w": solution.w,
+            "objective": result.objective,
+            "final_objective": result.final_objective,
+            "rounds": result.rounds,
+            "gradient_evaluations": result.gradient_evaluations,
+        },
+    )
+    write_json(
+        out.with_suffix(".json"),
+        {
+            "plan": solution.plan.to_json(),
+            "certificate": solution.certificate,
+            "provenance": solution.provenance,
+            "notes": solution.notes,
+            "seconds": result.seconds,
+        },
+    )
+
+
+def report(solution: Solution, notes: Sequence[str], out: Path | None) -> str:
+    """Return what a user wants to know first, as a few lines of text."""
+    plan, certificate = solution.plan, solution.certificate
+    mean, spread = float(np.mean(solution.objective)), float(np.std(solution.objective))
+    lines = [
+        f"{plan.algorithm} ({plan.variant}), n = {plan.n}, d = {plan.d}, "
+        f"epsilon = {plan.epsilon:g}, delta = {plan.delta:g}, {certificate['adjacency']} neighbours",
+        f"objective            {mean:.6g} (standard deviation {spread:.2g} over {solution.w.shape[0]} replicates)",
+        f"gradient evaluations {solution.gradient_evaluations}",
+        f"noise sigma          {plan.sigma:.6g}",
+        f"accounted epsilon    {certificate['epsilon_accounted']:.6g} ({certificate['accountant']})",
+        f"verdict              {certificate['verdict']}",
+    ]
+    lines += [
+        f"condition            {c['condition']}: {'holds' if c['holds'] else 'DOES NOT HOLD'} ({c['detail']})"
+        for c in certificate["conditions"]
+    ]
+    lines += [f"note                 {note}" for note in (*notes, *solution.notes, certificate["caveat"])]
+    if out:
+        lines.append(f"written              {out} and {out.with_suffix('.json')}")
+    return "\n".join(lines)
+
+
+def _read_frame(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    readers = {".csv": pd.read_csv, ".parquet": pd.read_parquet}
+    if path.suffix not in readers:
+        raise UserError(f"The data file {path} is not .csv, .npz or .parquet: convert it.")
+    try:
+        frame: pd.DataFrame = readers[path.suffix](path)  # type: ignore[operator]
+    except (ValueError, OSError) as error:  # pandas and pyarrow raise subclasses of these for damaged files
+        raise UserError(f"The data file {path} cannot be read ({str(error).splitlines()[0]}): check it.") from None
+    if frame.shape[0] == 0 or frame.shape[1] < 2:
+        raise UserError(f"The data file {path} has shape {frame.shape}: give rows, features and a label column.")
+    return frame

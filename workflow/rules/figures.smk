@@ -1,0 +1,31 @@
+rule figures:
+    input:
+        [figure_files(name) for name in EXPERIMENTS],
+    localrule: True
+
+
+rule figure:
+    input:
+        f"{RESULTS}/data/{{experiment}}.parquet",
+    output:
+        png=report(
+            f"{RESULTS}/figures/{{experiment}}.png",
+            caption="../report/figure.rst",
+            category="Figures",
+            labels={"experiment": "{experiment}"},
+        ),
+        pdf=f"{RESULTS}/figures/{{experiment}}.pdf",
+        svg=f"{RESULTS}/figures/{{experiment}}.svg",
+        caption=f"{RESULTS}/figures/{{experiment}}.md",
+    log:
+        f"{RESULTS}/logs/figures/{{experiment}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/figures/{{experiment}}.tsv"
+    conda:
+        "../../envs/dprepro.yaml"
+    params:
+        code=lambda wildcards: digest(source_modules("figure", target=wildcards.experiment)),
+    message:
+        "Drawing {wildcards.experiment}"
+    shell:
+        "python -m dprepro figure {wildcards.experiment} --data {input} --out {output.png} > {log} 2>&1"

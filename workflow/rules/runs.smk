@@ -1,0 +1,61 @@
+rule certify:
+    input:
+        facts=job_dataset("json"),
+    output:
+        f"{RESULTS}/plans/{{experiment}}/{{job}}.json",
+    log:
+        f"{RESULTS}/logs/plans/{{experiment}}/{{job}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/plans/{{experiment}}/{{job}}.tsv"
+    conda:
+        "../../envs/dprepro.yaml"
+    params:
+        spec=job_json,
+        code=job_code("certify"),
+    message:
+        "Certifying {wildcards.experiment}: {wildcards.job}"
+    shell:
+        "python -m dprepro certify --spec {params.spec} --facts {input.facts} --out {output} > {log} 2>&1"
+
+
+rule run:
+    input:
+        plan=f"{RESULTS}/plans/{{experiment}}/{{job}}.json",
+        data=job_dataset("npz"),
+    output:
+        npz=f"{RESULTS}/runs/{{experiment}}/{{job}}.npz",
+        json=f"{RESULTS}/runs/{{experiment}}/{{job}}.json",
+    log:
+        f"{RESULTS}/logs/runs/{{experiment}}/{{job}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/runs/{{experiment}}/{{job}}.tsv"
+    conda:
+        "../../envs/dprepro.yaml"
+    threads: 1
+    params:
+        code=job_code("run"),
+    message:
+        "Running {wildcards.experiment}: {wildcards.job}"
+    shell:
+        "python -m dprepro run --plan {input.plan} --data {input.data} --out {output.npz} > {log} 2>&1"
+
+
+rule collect:
+    input:
+        runs=lambda wildcards: run_files(wildcards.experiment, "npz"),
+        facts=lambda wildcards: run_files(wildcards.experiment, "json"),
+        optima=lambda wildcards: optimum_files(wildcards.experiment),
+    output:
+        f"{RESULTS}/data/{{experiment}}.parquet",
+    log:
+        f"{RESULTS}/logs/data/{{experiment}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/data/{{experiment}}.tsv"
+    conda:
+        "../../envs/dprepro.yaml"
+    params:
+        code=digest(source_modules("collect")),
+    message:
+        "Collecting the runs of {wildcards.experiment}"
+    shell:
+        "python -m dprepro collect --runs {input.runs} --optima {input.optima} --out {output} > {log} 2>&1"

@@ -1,0 +1,30 @@
+rule tables:
+    input:
+        [table_files(name) for name in EXPERIMENTS],
+    localrule: True
+
+
+rule table:
+    input:
+        f"{RESULTS}/data/{{experiment}}.parquet",
+    output:
+        csv=report(
+            f"{RESULTS}/tables/{{experiment}}.csv",
+            caption="../report/table.rst",
+            category="Tables",
+            labels={"experiment": "{experiment}"},
+        ),
+        md=f"{RESULTS}/tables/{{experiment}}.md",
+        tex=f"{RESULTS}/tables/{{experiment}}.tex",
+    log:
+        f"{RESULTS}/logs/tables/{{experiment}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/tables/{{experiment}}.tsv"
+    conda:
+        "../../envs/dprepro.yaml"
+    params:
+        code=lambda wildcards: digest(source_modules("table", target=wildcards.experiment)),
+    message:
+        "Writing the table of {wildcards.experiment}"
+    shell:
+        "python -m dprepro table {wildcards.experiment} --data {input} --out {output.csv} > {log} 2>&1"
