@@ -10,8 +10,8 @@ from scipy.optimize import minimize
 from dprepro.arrays import get_backend, strict_backend
 from dprepro.errors import UserError
 from dprepro.geometry import L1Ball, L2Ball, RealSpace, get_set
-from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.losses import Squared
+from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.regularizers import Regularizer, get_regularizer
 
 BACKENDS = (get_backend("cpu"), strict_backend())
@@ -32,10 +32,8 @@ def test_projection_lands_in_the_set_and_is_the_nearest_point(V, radius, kind):
         P = project(backend, ball, V)
         assert np.all(backend.to_host(ball.excess(backend.xp, backend.asarray(P))) <= 1e-12 * (1 + radius))
         slack = V - P
-        if kind is L1Ball:
-            support = radius * np.max(np.abs(slack), axis=1)
-        else:
-            support = radius * np.linalg.norm(slack, axis=1)
+        order = np.inf if kind is L1Ball else 2
+        support = radius * np.linalg.norm(slack, ord=order, axis=1)
         assert np.all(support - np.sum(slack * P, axis=1) <= 1e-9 * (1 + np.sum(V * V, axis=1)))
 
 
@@ -66,7 +64,9 @@ def test_prox_satisfies_its_optimality_condition(V, l1, l2, eta):
 
 
 @pytest.mark.parametrize("constraint", [L1Ball(0.7), L2Ball(0.7)])
-@pytest.mark.parametrize("regularizer", [Regularizer(), Regularizer(l2=0.8), Regularizer(l1=0.3), Regularizer(0.3, 0.8)])
+@pytest.mark.parametrize(
+    "regularizer", [Regularizer(), Regularizer(l2=0.8), Regularizer(l1=0.3), Regularizer(0.3, 0.8)]
+)
 def test_prox_followed_by_projection_is_the_prox_of_the_sum(constraint, regularizer):
     """Against a general solver: minimise 1/2 |x - v|^2 + eta r(x) over the ball, x split into positive parts."""
     rng = np.random.default_rng(4)
@@ -79,8 +79,8 @@ def test_prox_followed_by_projection_is_the_prox_of_the_sum(constraint, regulari
 
         def objective(parts, v=v):
             w = parts[:4] - parts[4:]
-            return (
-                0.5 * np.sum((w - v) ** 2) + eta * (regularizer.l1 * np.sum(parts) + 0.5 * regularizer.l2 * np.sum(w * w))
+            return 0.5 * np.sum((w - v) ** 2) + eta * (
+                regularizer.l1 * np.sum(parts) + 0.5 * regularizer.l2 * np.sum(w * w)
             )
 
         if isinstance(constraint, L1Ball):

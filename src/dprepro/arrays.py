@@ -116,7 +116,12 @@ def strict_backend(dtype: str = "float64") -> Backend:
     import array_api_strict as xp
 
     return Backend(
-        "array_api_strict", xp, xp.Device("device1"), _checked_dtype(dtype), CPU_BUDGET_BYTES, "conformance test"
+        "array_api_strict",
+        xp,
+        xp.Device("device1"),
+        _checked_dtype(dtype),
+        CPU_BUDGET_BYTES,
+        "conformance test",
     )
 
 

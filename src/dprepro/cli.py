@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
-# Before NumPy is loaded: one BLAS thread per process. Parallelism comes from jobs; two BLAS threads on a busy
-# machine are many times slower than one, and results would depend on their number.
-for _variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
-    os.environ.setdefault(_variable, "1")
-
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,8 +16,8 @@ from dprepro.errors import RunFailed, UserError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; errors are one sentence on standard error."""
-    parser = _parser()
-    options = parser.parse_args(arguments)
+    _hold_blas_to_one_thread()
+    options = _parser().parse_args(arguments)
     try:
         options.command(options)
         sys.stdout.flush()
@@ -39,9 +33,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _hold_blas_to_one_thread() -> None:
+    """Ask for one BLAS thread in this process; only possible while NumPy is not loaded yet.
+
+    Parallelism comes from jobs: two BLAS threads on a busy machine are many times slower than one, and results
+    would depend on their number.
+    """
+    if "numpy" not in sys.modules:
+        for variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+            os.environ[variable] = "1"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="dprepro", description="Reproduce papers on differentially private optimization, privacy checked."
+        prog="dprepro",
+        description="Reproduce papers on differentially private optimization, privacy checked.",
     )
     parser.add_argument("--version", action="version", version=f"dprepro {dprepro.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -104,6 +110,7 @@ def _add_stages(commands: Any) -> None:
     parser.add_argument("--plan", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sources", help="digest of the sources, if known")
 
     parser = _add(commands, "optimum", _stage_optimum, "workflow: find the non-private optimum")
     parser.add_argument("--spec", type=json.loads, required=True)
@@ -229,7 +236,7 @@ def _stage_certify(options: argparse.Namespace) -> None:
 def _stage_run(options: argparse.Namespace) -> None:
     from dprepro.stages.run import run_job
 
-    run_job(options.plan, options.data, options.out)
+    run_job(options.plan, options.data, options.out, options.sources)
 
 
 def _stage_optimum(options: argparse.Namespace) -> None:
@@ -254,5 +261,3 @@ def _stage_table(options: argparse.Namespace) -> None:
     from dprepro.tables import write
 
     write(options.target, options.data, options.out)
-
-

@@ -32,7 +32,9 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise UserError(f"No space left on the disk while writing {target}: free some space and run again.") from None
+            raise UserError(
+                f"No space left on the disk while writing {target}: free some space and run again."
+            ) from None
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise UserError(f"Cannot write {target}: {error.strerror}. Choose a folder you may write to.") from None
         if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):

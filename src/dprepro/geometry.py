@@ -99,7 +99,9 @@ def get_set(wish: str | ConstraintSet | None) -> ConstraintSet:
     try:
         radius = float(argument) if argument else 1.0
     except ValueError:
-        raise UserError(f"The constraint {wish!r} has no number after the colon: write for example {name}:1.0.") from None
+        raise UserError(
+            f"The constraint {wish!r} has no number after the colon: write for example {name}:1.0."
+        ) from None
     return SETS[name](radius)
 
 

@@ -52,6 +52,9 @@ def failures_line(frame: pd.DataFrame) -> str:
     failed = ends[ends["failure"] != ""]
     if failed.empty:
         return "No replicate failed."
-    counts = failed.groupby(["method", "epsilon", "failure"]).size()
-    parts = [f"{method}, epsilon = {epsilon:g}: {count} ({why})" for (method, epsilon, why), count in counts.items()]
+    counts = failed.groupby(["method", "epsilon", "failure"]).size().reset_index(name="replicates")
+    parts = [
+        f"{row.method}, epsilon = {row.epsilon:g}: {row.replicates} ({row.failure})"
+        for row in counts.itertuples(index=False)
+    ]
     return f"Failed replicates: {'; '.join(parts)}."

@@ -54,7 +54,7 @@ def machine() -> dict[str, Any]:
     """Return the versions and the machine of this very process."""
     import numpy
 
-    blas = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]  # type: ignore[call-arg, index]
+    blas = numpy.show_config(mode="dicts")["Build Dependencies"]["blas"]
     return {
         "python": platform.python_version(),
         "dprepro": dprepro.__version__,
@@ -123,5 +123,3 @@ def _imports(path: Path, stamp: int) -> frozenset[str]:
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
         waiting.extend(ast.iter_child_nodes(node))
     return frozenset(names)
-
-

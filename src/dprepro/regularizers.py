@@ -32,9 +32,12 @@ class Regularizer:
     @property
     def name(self) -> str:
         """`none`, `l2`, `l1` or `elastic net`."""
-        return {(False, False): "none", (False, True): "l2", (True, False): "l1", (True, True): "elastic net"}[
-            (self.l1 > 0, self.l2 > 0)
-        ]
+        return {
+            (False, False): "none",
+            (False, True): "l2",
+            (True, False): "l1",
+            (True, True): "elastic net",
+        }[(self.l1 > 0, self.l2 > 0)]
 
     def value(self, xp: Any, W: Array) -> Array:
         """Return r of each row of W (K, d) as an array (K,)."""

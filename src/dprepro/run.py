@@ -130,8 +130,10 @@ class Execution:
 
 
 def checkpoint_rounds(rounds: int) -> frozenset[int]:
-    """Return the rounds to keep: at most CHECKPOINTS, logarithmically spread, first and last included."""
-    spread = np.geomspace(1, rounds, min(rounds, CHECKPOINTS))
+    """Return the rounds to keep: all if few, else at most CHECKPOINTS on a logarithmic scale, ends included."""
+    if rounds <= CHECKPOINTS:
+        return frozenset(range(1, rounds + 1))
+    spread = np.geomspace(1, rounds, CHECKPOINTS)
     return frozenset(int(r) for r in np.unique(np.rint(spread)))
 
 
@@ -145,7 +147,8 @@ def execute(plan: Plan, problem: EmpiricalRisk, *, seed: int, replicates: Sequen
         raise RunFailed("No replicate was asked for.")
     algorithm = get_algorithm(plan.algorithm)
     pieces = []
-    with single_blas_thread():
+    # A run may diverge: that is seen in its result and reported there, not by warnings from inside.
+    with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         judge = problem.with_dtype("float64")
         for tile in sorted({r // TILE for r in wanted}):
             slots = [r if r in set(wanted) else None for r in range(tile * TILE, (tile + 1) * TILE)]

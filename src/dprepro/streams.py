@@ -55,9 +55,7 @@ class Streams:
     def __init__(self, seed: int, replicates: Sequence[int | None], purpose: str) -> None:
         self.slots = len(replicates)
         self._words = {
-            slot: _Words(seed, replicate, purpose)
-            for slot, replicate in enumerate(replicates)
-            if replicate is not None
+            slot: _Words(seed, replicate, purpose) for slot, replicate in enumerate(replicates) if replicate is not None
         }
 
     def normals(self, first_step: int, steps: int, d: int, scale: float = 1.0) -> np.ndarray:
@@ -75,7 +73,10 @@ class Streams:
             raw = words.read(first_pair * d, pairs * d).reshape(pairs, d)
             for start in range(0, pairs, rows):
                 stop = start + rows
-                even, odd = block[2 * start : 2 * stop : 2, slot, :], block[2 * start + 1 : 2 * stop : 2, slot, :]
+                even, odd = (
+                    block[2 * start : 2 * stop : 2, slot, :],
+                    block[2 * start + 1 : 2 * stop : 2, slot, :],
+                )
                 _box_muller(raw[start:stop], np.float32(scale), even, odd)
         return block[offset : offset + steps]
 

@@ -104,9 +104,7 @@ def test_generated_data_is_fixed_by_seed_rows_and_parameters(name: str) -> None:
 
 
 def test_a_misspelt_name_is_refused_with_a_suggestion() -> None:
-    with pytest.raises(
-        UserError, match=r"no dataset 'covertyp': did you mean 'covertype'\? choose one of adult"
-    ):
+    with pytest.raises(UserError, match=r"no dataset 'covertyp': did you mean 'covertype'\? choose one of adult"):
         datasets.load("covertyp")
     with pytest.raises(UserError, match=r"no dataset 'xyz': choose one of adult, breast_cancer"):
         datasets.info("xyz")

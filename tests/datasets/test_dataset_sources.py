@@ -69,9 +69,7 @@ def test_a_supplied_adult_file_is_used_and_named_as_origin(data_dir: Path) -> No
     assert (supplied.origin, embedded_test.origin) == ("DPREPRO_DATA_DIR", "embedded")
 
 
-def test_a_data_folder_that_does_not_exist_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_folder_that_does_not_exist_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DPREPRO_DATA_DIR", str(tmp_path / "nowhere"))
     with pytest.raises(UserError, match=r"DPREPRO_DATA_DIR=.*nowhere is not a folder: create it"):
         datasets.load("adult")
@@ -86,9 +84,7 @@ def test_a_wrong_supplied_file_is_refused_with_both_checksums(data_dir: Path) ->
         assert part in sentence
 
 
-@pytest.mark.parametrize(
-    ("name", "dataset"), [("covtype.compact.xz", "covertype"), ("adult.data.gz", "adult")]
-)
+@pytest.mark.parametrize(("name", "dataset"), [("covtype.compact.xz", "covertype"), ("adult.data.gz", "adult")])
 @pytest.mark.parametrize("size", [0, 10, 100_000])
 def test_a_truncated_file_is_refused(name: str, dataset: str, size: int, data_dir: Path) -> None:
     (data_dir / name).write_bytes((EMBEDDED / name).read_bytes()[:size])
@@ -111,9 +107,7 @@ def test_a_folder_in_place_of_a_file_is_refused(data_dir: Path) -> None:
 def test_a_corrupt_cached_file_is_refused_and_to_be_removed(cache: Path) -> None:
     cache.mkdir()
     shutil.copy(EMBEDDED / "adult.test.gz", cache / "adult.data.gz")
-    with pytest.raises(
-        UserError, match=r"cache/adult\.data\.gz is not the genuine .*; remove it and run again"
-    ):
+    with pytest.raises(UserError, match=r"cache/adult\.data\.gz is not the genuine .*; remove it and run again"):
         datasets.load("adult")
 
 
@@ -157,9 +151,7 @@ def test_a_file_missing_on_the_server_is_reported_with_its_status(cache: Path, s
 def test_no_network_is_one_sentence_and_leaves_nothing(cache: Path) -> None:
     address = dead_address()
     sentence = refusal(base_address=address)
-    assert sentence.startswith(
-        f"Cannot download {address}/tiny/tiny.data.gz (ConnectionError): check the network"
-    )
+    assert sentence.startswith(f"Cannot download {address}/tiny/tiny.data.gz (ConnectionError): check the network")
     assert list(cache.iterdir()) == []
 
 
@@ -167,9 +159,7 @@ def test_offline_nothing_is_downloaded(cache: Path, serve: Serve, monkeypatch: p
     address = serve({"/tiny/tiny.data.gz": gzip.compress(CONTENT)})
     monkeypatch.setenv("DPREPRO_OFFLINE", "1")
     sentence = refusal(base_address=address)
-    assert sentence.startswith(
-        "tiny.data.gz is needed but DPREPRO_OFFLINE forbids downloads: put tiny.data.gz or"
-    )
+    assert sentence.startswith("tiny.data.gz is needed but DPREPRO_OFFLINE forbids downloads: put tiny.data.gz or")
     assert not cache.exists()
     monkeypatch.setenv("DPREPRO_OFFLINE", "0")
     assert fetch(FORMS, base_address=address).origin == "download"

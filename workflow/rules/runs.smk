@@ -37,7 +37,8 @@ rule run:
     message:
         "Running {wildcards.experiment}: {wildcards.job}"
     shell:
-        "python -m dprepro run --plan {input.plan} --data {input.data} --out {output.npz} > {log} 2>&1"
+        "python -m dprepro run --plan {input.plan} --data {input.data} --out {output.npz}"
+        " --sources {params.code} > {log} 2>&1"
 
 
 rule collect:

@@ -28,7 +28,10 @@ _NEED_TEXTS = {
     "smooth": ("a smooth loss", "choose another loss"),
     "convex": ("a convex loss", "choose another loss"),
     "strongly_convex": ("a strongly convex objective", "add an l2 regularizer, for example regularizer=0.01"),
-    "smooth_regularizer": ("a smooth regularizer", "drop the l1 part or use an algorithm with a proximal step"),
+    "smooth_regularizer": (
+        "a smooth regularizer",
+        "drop the l1 part or use an algorithm with a proximal step",
+    ),
     "lipschitz": ("a Lipschitz loss", "add a bounded constraint, for example constraint='l2_ball:1.0'"),
     "bounded": ("a bounded constraint set", "add one, for example constraint='l2_ball:1.0'"),
     "polytope": ("a polytope as constraint set", "use for example constraint='l1_ball:1.0'"),
@@ -134,9 +137,7 @@ class Algorithm(ABC):
         self.check_needs(setting.problem)
         unknown = sorted(set(overrides) - set(self.letters))
         if unknown:
-            raise UserError(
-                f"{self.name} has no parameter {unknown[0]!r}: it takes {', '.join(sorted(self.letters))}."
-            )
+            raise UserError(f"{self.name} has no parameter {unknown[0]!r}: it takes {', '.join(sorted(self.letters))}.")
         checked = {key: self.letters[key].check(self.name, key, value) for key, value in overrides.items()}
         return self.compute_plan(setting, checked)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
 from dprepro.errors import VacuousSetting
@@ -39,7 +39,7 @@ class DPGD(Algorithm):
     paper = "WYX17"
     needs = frozenset({"smooth", "smooth_regularizer", "lipschitz"})
     plan_type = DPGDPlan
-    letters: Mapping[str, Letter] = {
+    letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "steps"),
         "eta": Letter(float, "step size, at most 1/L in the theorems"),
         "c": Letter(float, "the open constant of the noise variance, equation (11)"),
@@ -70,9 +70,7 @@ class DPGD(Algorithm):
             gradient_evaluations=T * n,
             utility=_utility(setting),
             events=(GaussianEvent(STEP, sigma, (QueryPart(2.0 * G / n, n, n),), T),),
-            conditions=(
-                Condition("eta <= 1/L", eta * smoothness <= 1.0 + 1e-12, f"eta L = {eta * smoothness:.3g}"),
-            ),
+            conditions=(Condition("eta <= 1/L", eta * smoothness <= 1.0 + 1e-12, f"eta L = {eta * smoothness:.3g}"),),
             T=T,
             eta=eta,
             c=c,

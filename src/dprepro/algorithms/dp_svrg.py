@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms._svrg import INNER, inner_event, sampling_condition
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
@@ -41,7 +41,7 @@ class DPSVRG(Algorithm):
     paper = "WYX17"
     needs = frozenset({"smooth", "convex", "strongly_convex", "lipschitz"})
     plan_type = DPSVRGPlan
-    letters: Mapping[str, Letter] = {
+    letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "epochs"),
         "m": Letter(int, "inner steps per epoch"),
         "eta": Letter(float, "step size; with step=bb that of the first epoch"),
@@ -139,7 +139,7 @@ def _epochs(setting: Setting) -> int:
 def _conditions(setting: Setting, T: int, m: int, eta: float, step: str) -> tuple[Condition, ...]:
     problem = setting.problem
     value = contraction(eta, m, problem.L, problem.mu)
-    conditions = (
+    conditions: tuple[Condition, ...] = (
         sampling_condition(setting, "T m", T * m),
         Condition("inequality (4): contraction below 1/2", value < 0.5, f"left-hand side {value:.3g}"),
     )

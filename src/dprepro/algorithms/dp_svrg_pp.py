@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms._svrg import INNER, inner_event, sampling_condition
 from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, smallest_n
@@ -35,7 +35,7 @@ class DPSVRGPP(Algorithm):
     paper = "WYX17"
     needs = frozenset({"smooth", "convex", "lipschitz"})
     plan_type = DPSVRGPPPlan
-    letters: Mapping[str, Letter] = {
+    letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "epochs"),
         "m": Letter(int, "half the inner steps of the first epoch"),
         "eta": Letter(float, "step size"),

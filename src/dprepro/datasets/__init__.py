@@ -71,9 +71,7 @@ def module_of(name: str) -> str:
 
 @functools.cache
 def _definitions() -> Mapping[str, Definition]:
-    modules = [
-        importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)
-    ]
+    modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     found = [definition for module in modules for definition in getattr(module, "DATASETS", ())]
     return {definition.info.name: definition for definition in found}
 

@@ -13,9 +13,7 @@ from dprepro.errors import UserError
 # "?" stands for a value that was not recorded and is a category of its own.
 COLUMNS: dict[str, tuple[int, int] | str] = {
     "age": (17, 90),
-    "workclass": (
-        "? Federal-gov Local-gov Never-worked Private Self-emp-inc Self-emp-not-inc State-gov Without-pay"
-    ),
+    "workclass": ("? Federal-gov Local-gov Never-worked Private Self-emp-inc Self-emp-not-inc State-gov Without-pay"),
     "fnlwgt": (0, 1_500_000),
     "education": (
         "Preschool 1st-4th 5th-6th 7th-8th 9th 10th 11th 12th HS-grad Some-college Assoc-voc Assoc-acdm "
@@ -65,9 +63,7 @@ def _prepare(rows: int | None, seed: int, *, split: str = "train") -> Prepared:
         raise UserError(f"The split {split!r} of 'adult' does not exist: choose {' or '.join(SPLITS)}.")
     fetched = fetch(SPLITS[split])
     # The test file begins with a remark after "|", and both files end in an empty line.
-    lines = [
-        line for line in fetched.content.decode("ascii").splitlines() if line and not line.startswith("|")
-    ]
+    lines = [line for line in fetched.content.decode("ascii").splitlines() if line and not line.startswith("|")]
     chosen = [lines[i] for i in chosen_rows(len(lines), rows, seed)]
     *cells, income = zip(*csv.reader(chosen, skipinitialspace=True), strict=True)
     table = dict(zip(COLUMNS, cells, strict=True))
@@ -81,9 +77,7 @@ def _prepare(rows: int | None, seed: int, *, split: str = "train") -> Prepared:
         X[every, [code[word] for word in table[name]]] = 1
         start += len(vocabulary)
     # The labels of the test file end in a full stop, those of the training file do not.
-    return Prepared(
-        bounded(X), signs(np.array([label.startswith(">50K") for label in income])), fetched.origin
-    )
+    return Prepared(bounded(X), signs(np.array([label.startswith(">50K") for label in income])), fetched.origin)
 
 
 DATASETS = (
@@ -95,9 +89,7 @@ DATASETS = (
             rows=32_561,
             features=FEATURES,
             licence="CC BY 4.0, as UCI lists it",
-            citation=(
-                "B. Becker, R. Kohavi. Adult. UCI Machine Learning Repository, 1996. doi:10.24432/C5XW20"
-            ),
+            citation=("B. Becker, R. Kohavi. Adult. UCI Machine Learning Repository, 1996. doi:10.24432/C5XW20"),
             preprocessing=(
                 "Label +1 for an income above 50K, -1 otherwise. The six numeric columns are clipped to "
                 "fixed ranges and mapped to [0, 1], the eight categorical columns become indicators over "

@@ -33,9 +33,7 @@ RANGES = (
 )
 
 _CSV_SHA256 = "0a9371cef7c964b5475d6053cc3e0894a5aa6f65ad1ed3ecb01c45aa96217945"
-COMPACT = RawFile(
-    "covtype.compact.xz", "5a2c73a5b2d58ed5caf4d0f8733f1190140abb19fde8c334ab892ef1686ea505", "covtype"
-)
+COMPACT = RawFile("covtype.compact.xz", "5a2c73a5b2d58ed5caf4d0f8733f1190140abb19fde8c334ab892ef1686ea505", "covtype")
 FORMS = (
     COMPACT,
     RawFile("covtype.data.gz", _CSV_SHA256, "covtype", at_uci=True),
@@ -94,9 +92,7 @@ def _from_csv(content: bytes) -> Table:
 
     columns = len(RANGES) + WILDERNESS_AREAS + SOIL_TYPES + 1
     values = np.fromstring(content.replace(b"\n", b","), dtype=np.int16, sep=",").reshape(ROWS, columns)
-    numeric, areas, soils, cover = np.split(
-        values, np.cumsum([len(RANGES), WILDERNESS_AREAS, SOIL_TYPES]), axis=1
-    )
+    numeric, areas, soils, cover = np.split(values, np.cumsum([len(RANGES), WILDERNESS_AREAS, SOIL_TYPES]), axis=1)
     return Table(numeric, areas.argmax(axis=1), soils.argmax(axis=1), cover[:, 0])
 
 

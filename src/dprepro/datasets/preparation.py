@@ -32,9 +32,7 @@ def whole_number(name: str, value: object, minimum: int) -> int:
             raise TypeError
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        raise UserError(
-            f"{name} must be a whole number, got {value!r}: give an integer >= {minimum}."
-        ) from None
+        raise UserError(f"{name} must be a whole number, got {value!r}: give an integer >= {minimum}.") from None
     if number < minimum:
         raise UserError(f"{name} must be at least {minimum}, got {number}: give a larger number.")
     return number
@@ -51,9 +49,7 @@ def chosen_rows(available: int, rows: int | None, seed: int) -> np.ndarray:
     if rows is None:
         return np.arange(available)
     if rows > available:
-        raise UserError(
-            f"rows={rows} is more than the {available} rows there are: ask for {available} or fewer."
-        )
+        raise UserError(f"rows={rows} is more than the {available} rows there are: ask for {available} or fewer.")
     return np.random.default_rng(seed).permutation(available)[:rows]
 
 

@@ -119,9 +119,7 @@ def _breast_cancer(rows: int | None, seed: int) -> Prepared:
 def _digits(rows: int | None, seed: int) -> Prepared:
     data, target = _raw(DIGITS)
     chosen = chosen_rows(len(data), rows, seed)
-    return Prepared(
-        bounded(scaled(data[chosen], DIGITS_RANGES)), signs(target[chosen] % 2 == 1), "scikit-learn"
-    )
+    return Prepared(bounded(scaled(data[chosen], DIGITS_RANGES)), signs(target[chosen] % 2 == 1), "scikit-learn")
 
 
 def _diabetes(rows: int | None, seed: int) -> Prepared:

@@ -84,9 +84,7 @@ def _supplied_folder() -> Path | None:
         return None
     folder = Path(chosen).expanduser()
     if not folder.is_dir():
-        raise UserError(
-            f"DPREPRO_DATA_DIR={chosen} is not a folder: create it, correct the path or unset it."
-        )
+        raise UserError(f"DPREPRO_DATA_DIR={chosen} is not a folder: create it, correct the path or unset it.")
     return folder
 
 
@@ -123,9 +121,7 @@ def _downloaded(forms: Sequence[RawFile], cache: Path, base_address: str) -> Fet
     if form is None:
         raise UserError(f"No source has {names} and it cannot be downloaded: {supply}.")
     if os.environ.get("DPREPRO_OFFLINE", "") not in ("", "0"):
-        raise UserError(
-            f"{form.name} is needed but DPREPRO_OFFLINE forbids downloads: {supply}, or unset it."
-        )
+        raise UserError(f"{form.name} is needed but DPREPRO_OFFLINE forbids downloads: {supply}, or unset it.")
     import pooch
     from requests import RequestException
 
@@ -136,7 +132,5 @@ def _downloaded(forms: Sequence[RawFile], cache: Path, base_address: str) -> Fet
         except RequestException as error:
             answer = error.response
             reason = type(error).__name__ if answer is None else f"HTTP status {answer.status_code}"
-            raise UserError(
-                f"Cannot download {address} ({reason}): check the network, or {supply}."
-            ) from None
+            raise UserError(f"Cannot download {address} ({reason}): check the network, or {supply}.") from None
         return Fetched(form, _verified(temporary.read_bytes(), address, form, supply), "download")

@@ -16,18 +16,14 @@ DEFAULT_ROWS = 1000
 MAXIMUM_ENTRIES = 2**30
 
 
-def _rows_and_truth(
-    rng: np.random.Generator, rows: int | None, features: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _rows_and_truth(rng: np.random.Generator, rows: int | None, features: int) -> tuple[np.ndarray, np.ndarray]:
     """Draw X, float64 of shape (rows, features), and a truth of shape (features,): uniform on the sphere."""
     import numpy as np
 
     rows = DEFAULT_ROWS if rows is None else rows
     features = whole_number("features", features, 1)
     if rows * features > MAXIMUM_ENTRIES:
-        raise UserError(
-            f"rows={rows} times features={features} is more than {MAXIMUM_ENTRIES} numbers: ask for fewer."
-        )
+        raise UserError(f"rows={rows} times features={features} is more than {MAXIMUM_ENTRIES} numbers: ask for fewer.")
     points = rng.standard_normal((rows + 1, features))
     points /= np.sqrt(row_sums(points * points))[:, None]
     return points[1:], points[0]
@@ -36,15 +32,11 @@ def _rows_and_truth(
 def _number(name: str, value: object, low: float, high: float) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (number and low <= value <= high):  # type: ignore[operator]
-        raise UserError(
-            f"{name} must be a number from {low:g} to {high:g}, got {value!r}: choose one in that range."
-        )
+        raise UserError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}: choose one in that range.")
     return float(value)  # type: ignore[arg-type]
 
 
-def _logistic(
-    rows: int | None, seed: int, *, features: int = 20, margin: float = 10.0, noise: float = 0.0
-) -> Prepared:
+def _logistic(rows: int | None, seed: int, *, features: int = 20, margin: float = 10.0, noise: float = 0.0) -> Prepared:
     """Draw labels with P(y = +1 | x) = 1 / (1 + exp(-margin <x, truth>)); flip a share `noise` of them."""
     import numpy as np
 

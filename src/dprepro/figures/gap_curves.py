@@ -25,7 +25,12 @@ def gap_curves(frame: pd.DataFrame, metadata: Mapping[str, Any], name: str) -> t
     methods = list(dict.fromkeys(frame["method"]))
     colour = style.colours(methods)
     figure, grid = plt.subplots(
-        2, len(epsilons), figsize=(7.4, 4.9), sharey=True, squeeze=False, gridspec_kw={"hspace": 0.42, "wspace": 0.1}
+        2,
+        len(epsilons),
+        figsize=(7.4, 4.9),
+        sharey=True,
+        squeeze=False,
+        gridspec_kw={"hspace": 0.42, "wspace": 0.1},
     )
     for column, epsilon in enumerate(epsilons):
         part = frame[(frame["epsilon"] == epsilon) & (frame["checkpoint"] > 0)]
@@ -81,10 +86,10 @@ def _reference(grid: np.ndarray, gap_at_zero: float) -> None:
 
 
 def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any], name: str) -> str:
-    accounted = frame.groupby(["method", "epsilon"], sort=False)[["epsilon_accounted", "privacy_verdict"]].first()
+    accounted = frame.groupby(["method", "epsilon"], sort=False).first().reset_index()
     lines = [
-        f"- {method}, claimed {epsilon:g}: accounted {row['epsilon_accounted']:.3g}, {row['privacy_verdict']}"
-        for (method, epsilon), row in accounted.iterrows()
+        f"- {row.method}, claimed {row.epsilon:g}: accounted {row.epsilon_accounted:.3g}, {row.privacy_verdict}"
+        for row in accounted.itertuples(index=False)
     ]
     accuracy = float(frame["gap_accuracy"].max())
     return "\n".join(

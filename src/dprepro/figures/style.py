@@ -21,7 +21,11 @@ from dprepro.files import atomic_path
 
 PALETTE = sns.color_palette("colorblind")
 GREY = "0.45"
-_METADATA: dict[str, dict[str, None]] = {"png": {"Software": None}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+_METADATA: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None},
+    "svg": {"Date": None},
+}
 
 
 @contextlib.contextmanager

@@ -60,7 +60,7 @@ class ProblemSpec:
             "convex": self.loss.convex,
             "strongly_convex": self.mu > 0,
             "smooth_regularizer": self.regularizer.smooth,
-            "lipschitz": self.G < math.inf,
+            "lipschitz": math.isfinite(self.G),
             "unconstrained": isinstance(self.constraint, RealSpace),
         }
         return frozenset(name for name, holds in facts.items() if holds) | self.constraint.properties

@@ -12,9 +12,7 @@ from dprepro.files import write_arrays, write_json
 
 def prepare(spec: Mapping[str, Any], out: Path) -> None:
     """Load the dataset that `spec` names and write it to `out`."""
-    data = datasets.load(
-        spec["name"], rows=spec.get("rows"), seed=spec.get("seed", 0), **spec.get("parameters", {})
-    )
+    data = datasets.load(spec["name"], rows=spec.get("rows"), seed=spec.get("seed", 0), **spec.get("parameters", {}))
     write_arrays(out, {"X": data.X, "y": data.y})
     write_json(
         out.with_suffix(".json"),

@@ -17,8 +17,11 @@ from dprepro.stages.problem import load_problem
 from dprepro.workflow import source_modules
 
 
-def run_job(plan_file: Path, data: Path, out: Path) -> None:
-    """Run the plan in `plan_file` on the prepared dataset `data` and write the result to `out`."""
+def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) -> None:
+    """Run the plan in `plan_file` on the prepared dataset `data` and write the result to `out`.
+
+    `sources` is the digest of the sources if the caller has it already.
+    """
     started = time.time()
     certified = read_json(plan_file)
     spec = certified["job"]
@@ -40,7 +43,7 @@ def run_job(plan_file: Path, data: Path, out: Path) -> None:
     provenance = {
         **commit(),
         **machine(),
-        "sources": digest(source_modules("run", algorithm=spec["algorithm"])),
+        "sources": sources or digest(source_modules("run", algorithm=spec["algorithm"])),
         "seed": spec["seed"],
         "backend": backend.name,
         "device": backend.device_name,

@@ -35,7 +35,13 @@ def _markdown(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, An
     header = "| " + " | ".join(rows.columns) + " |"
     rule = "|" + " --- |" * len(rows.columns)
     body = ["| " + " | ".join(_cell(value) for value in row) + " |" for row in rows.itertuples(index=False)]
-    notes = [f"{data_line(frame, metadata)}.", "", problem_line(metadata), "", f"Made by {made_line(metadata)}."]
+    notes = [
+        f"{data_line(frame, metadata)}.",
+        "",
+        problem_line(metadata),
+        "",
+        f"Made by {made_line(metadata)}.",
+    ]
     return "\n".join([f"# {metadata['paper']}: {metadata['title']}", "", header, rule, *body, "", *notes]) + "\n"
 
 

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import math
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dprepro.errors import UserError
+from dprepro.privacy.accounting import account, gaussian_delta, gaussian_epsilon
+from dprepro.privacy.events import GaussianEvent, QueryPart, UnprotectedEvent, event_from_json, event_to_json
+
+
+def hockey_stick(mu, epsilon):
+    """delta(epsilon) of N(0,1) against N(mu,1), integrated where the density ratio exceeds e^epsilon."""
+    cut = epsilon / mu + mu / 2
+    density = lambda x: mpmath.npdf(x, mu, 1) - mpmath.exp(epsilon) * mpmath.npdf(x, 0, 1)  # noqa: E731
+    return mpmath.quad(density, [cut, cut + 2, cut + 6, cut + 20])
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.388, 1.0, 4.0])
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 1.0, 5.0])
+def test_gaussian_delta_agrees_with_integration_of_the_hockey_stick(mu, epsilon):
+    with mpmath.workdps(40):
+        exact = float(hockey_stick(mpmath.mpf(mu), mpmath.mpf(epsilon)))
+    assert gaussian_delta(mu, epsilon) == pytest.approx(exact, rel=1e-9, abs=1e-40)
+
+
+@pytest.mark.parametrize(("mu", "delta"), [(0.01, 1e-5), (0.26805, 1e-5), (1.0, 1e-3), (5.0, 1e-8), (300.0, 1e-5)])
+def test_gaussian_epsilon_agrees_with_dp_accounting(mu, delta):
+    from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
+
+    assert gaussian_epsilon(mu, delta) == pytest.approx(get_epsilon_gaussian(1.0 / mu, delta), rel=1e-8, abs=1e-10)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-12, 0.5))
+def test_gaussian_epsilon_is_never_below_the_truth(mu, delta):
+    epsilon = gaussian_epsilon(mu, delta)
+    assert gaussian_delta(mu, epsilon) <= delta * (1 + 1e-12)
+    if epsilon > 1e-9:
+        assert gaussian_delta(mu, epsilon * (1 - 1e-6)) > delta * (1 - 1e-9)
+
+
+def test_gaussian_epsilon_at_the_ends():
+    assert gaussian_epsilon(0.0, 1e-5) == 0.0
+    assert gaussian_epsilon(math.inf, 1e-5) == math.inf
+    # total variation of N(0,1) and N(mu,1) already below delta
+    assert gaussian_epsilon(1e-3, 0.1) == 0.0
+
+
+@pytest.mark.parametrize(("mu", "delta"), [(-1.0, 0.1), (math.nan, 0.1), (1.0, 0.0), (1.0, 1.0), (1.0, math.nan)])
+def test_gaussian_epsilon_refuses_bad_input(mu, delta):
+    with pytest.raises(UserError, match="give a number"):
+        gaussian_epsilon(mu, delta)
+
+
+def full(sigma, sensitivity, count, label="step"):
+    return GaussianEvent(label, sigma, (QueryPart(sensitivity, 100, 100),), count)
+
+
+def test_full_batch_releases_compose_as_gaussian_dp():
+    events = (full(2.0, 0.1, 9), full(1.0, 0.3, 4, "other"))
+    mu = math.sqrt(9 * 0.05**2 + 4 * 0.3**2)
+    accounted = account(events, 1e-5)
+    assert accounted.epsilon == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=1e-12)
+    assert accounted.tight
+
+
+def test_sampled_releases_are_charged_without_credit_and_said_not_to_be_tight():
+    sampled = GaussianEvent("inner", 1.0, (QueryPart(0.2, 1, 100), QueryPart(0.01, 100, 100)), 5)
+    accounted = account((sampled,), 1e-5)
+    assert accounted.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(5) * 0.21, 1e-5), rel=1e-12)
+    assert not accounted.tight
+
+
+def test_charging_a_sampled_release_as_full_is_an_upper_bound():
+    """Exact delta of one release with sampling probability q = 1/10 against the bound's."""
+    q, shift, epsilon = 0.1, 1.0, 0.2
+    x = np.linspace(-12, 13, 400_001)
+    phi = lambda m: np.exp(-0.5 * (x - m) ** 2) / math.sqrt(2 * math.pi)  # noqa: E731
+    # neighbours whose replaced record moves the mean by +shift/2 or -shift/2 when drawn
+    p = (1 - q) * phi(0) + q * phi(shift / 2)
+    r = (1 - q) * phi(0) + q * phi(-shift / 2)
+    exact = np.trapezoid(np.maximum(p - math.exp(epsilon) * r, 0), x)
+    assert 0 < exact <= gaussian_delta(shift, epsilon)
+
+
+def test_no_noise_and_unprotected_quantities_have_no_finite_epsilon():
+    assert account((full(0.0, 0.1, 1),), 1e-5).epsilon == math.inf
+    assert account((full(9.0, 0.1, 1), UnprotectedEvent("step size", 1)), 1e-5).epsilon == math.inf
+
+
+def test_events_survive_json():
+    for event in (full(2.0, 0.1, 9), UnprotectedEvent("step size", 3)):
+        assert event_from_json(event_to_json(event)) == event

@@ -1,0 +1,474 @@
+"""Configuration: every mistake is one sentence that names the key and the file; good ones become jobs."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dprepro.errors import UserError
+from dprepro.experiments import (
+    dataset_key,
+    experiment_names,
+    job_seed,
+    load_config,
+    load_experiments,
+    merge,
+    read_yaml,
+)
+
+ROOT = Path(__file__).parents[1]
+CONFIG = ROOT / "config"
+SCALES = sorted((CONFIG / "scales").glob("*.yaml"))
+
+# A configuration and an experiment in which every key of the two schemas is present.
+GOOD_CONFIG: dict[str, Any] = {
+    "results": "results",
+    "device": "cpu",
+    "seed": 1,
+    "experiments": ["trial"],
+    "overrides": {"trial": {"replicates": 3}},
+}
+GOOD_EXPERIMENT: dict[str, Any] = {
+    "paper": "WYX17",
+    "title": "A trial",
+    "loss": "logistic",
+    "regularizer": {"l1": 0.0, "l2": 0.1},
+    "constraint": "l2_ball:1.0",
+    "datasets": [{"name": "synthetic_logistic", "rows": 100, "seed": 0, "parameters": {"features": 3}}],
+    "epsilon": [0.5, 1, "inf"],
+    "delta": 0.001,
+    "variants": ["published"],
+    "replicates": 4,
+    "dtype": "float64",
+    "algorithms": {"dp-gd": {"label": "DP-GD, T = {T}", "algorithm": "dp_gd", "parameters": {"T": 5}}},
+}
+GOOD = {"config": GOOD_CONFIG, "experiment": GOOD_EXPERIMENT}
+PLACES = {"config": "In the configuration: ", "experiment": "experiments/trial.yaml: "}
+
+# Changing this number changes every published result.
+SEED = 11402024864997739990
+
+Place = tuple[str | int, ...]
+
+
+def schema(name: str) -> dict[str, Any]:
+    return json.loads((CONFIG / "schema" / f"{name}.schema.json").read_text(encoding="utf-8"))
+
+
+def walk(name: str) -> Iterator[tuple[Place, dict[str, Any]]]:
+    """Yield every place of the schema with its rules, in terms of the good example."""
+
+    def below(path: Place, rules: dict[str, Any], content: Any) -> Iterator[tuple[Place, dict[str, Any]]]:
+        yield path, rules
+        for key, inner in rules.get("properties", {}).items():
+            yield from below((*path, key), inner, content[key])
+        if isinstance(rules.get("items"), dict):
+            yield from below((*path, 0), rules["items"], content[0])
+        if isinstance(rules.get("additionalProperties"), dict):
+            entry = next(iter(content))
+            yield from below((*path, entry), rules["additionalProperties"], content[entry])
+
+    yield from below((), schema(name), GOOD[name])
+
+
+KEYS = [(name, path) for name in GOOD for path, _ in walk(name) if path]
+CLOSED = [(name, path) for name in GOOD for path, rules in walk(name) if rules.get("additionalProperties") is False]
+REQUIRED = [(name, (*path, key)) for name in GOOD for path, rules in walk(name) for key in rules.get("required", ())]
+NAMED = [
+    (name, path, key)
+    for name in GOOD
+    for path, rules in walk(name)
+    if rules.get("additionalProperties") is False
+    for key in rules["properties"]
+]
+
+
+def dotted(value: Any) -> str:
+    return ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def reach(content: Any, path: Place) -> Any:
+    for part in path:
+        content = content[part]
+    return content
+
+
+def assert_one_sentence(text: str) -> None:
+    assert "\n" not in text
+    assert text[0].isupper()
+    assert text[-1] in ".?"
+    assert not re.search(r"[.?!]\s", text), f"more than one sentence: {text}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(CONFIG / "schema", tmp_path / "config" / "schema")
+    (tmp_path / "config" / "experiments").mkdir()
+    return tmp_path / "config"
+
+
+@pytest.fixture
+def load(folder: Path) -> Callable[..., Any]:
+    """Load a configuration and an experiment called `trial` from files; the default is the good example."""
+
+    def load(config: Any = GOOD_CONFIG, experiment: Any = GOOD_EXPERIMENT) -> Any:
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        (folder / "experiments" / "trial.yaml").write_text(yaml.safe_dump(experiment))
+        return load_experiments(load_config([], folder), folder)
+
+    return load
+
+
+@pytest.fixture
+def refusal(load: Callable[..., Any]) -> Callable[[str, dict[str, Any]], str]:
+    """Load with one of the two files changed and return the sentence of the refusal."""
+
+    def refusal(name: str, content: dict[str, Any]) -> str:
+        # Without overrides: they would hide a mistake in the experiment's file.
+        files = {"config": {**GOOD_CONFIG, "overrides": {}}, name: content}
+        with pytest.raises(UserError) as caught:
+            load(**files)
+        text = str(caught.value)
+        assert_one_sentence(text)
+        assert PLACES[name] in text
+        return text
+
+    return refusal
+
+
+def changed(name: str, path: Place, value: Any) -> dict[str, Any]:
+    content = copy.deepcopy(GOOD[name])
+    reach(content, path[:-1])[path[-1]] = value
+    return content
+
+
+def test_the_good_example_of_these_tests_has_every_key_and_loads(load: Callable[..., Any]) -> None:
+    assert len(KEYS) == len(set(KEYS)) >= 30
+    (experiment,) = load()
+    assert experiment.spec["replicates"] == 3, "the override counts"
+    assert [job.id for job in experiment.jobs()] == [
+        f"dp-gd.{next(iter(experiment.datasets()))}.published.eps{e}" for e in ("0.5", "1", "inf")
+    ]
+
+
+@pytest.mark.parametrize(("name", "path"), CLOSED, ids=dotted)
+def test_an_unknown_key_is_refused_by_name_and_place(
+    name: str, path: Place, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    text = refusal(name, changed(name, (*path, "qqqq"), 1))
+    assert "unknown key 'qqqq'" in text
+    assert dotted(path) in text
+    for key in reach(GOOD[name], path):
+        assert key in text, "without a near miss, the known keys are listed"
+
+
+@pytest.mark.parametrize(("name", "path", "key"), NAMED, ids=dotted)
+def test_a_misspelt_key_is_answered_with_the_right_one(
+    name: str, path: Place, key: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    text = refusal(name, changed(name, (*path, key + key[-1]), reach(GOOD[name], (*path, key))))
+    assert f"unknown key '{key}{key[-1]}'" in text
+    assert f"did you mean '{key}'?" in text
+
+
+@pytest.mark.parametrize(("name", "path"), REQUIRED, ids=dotted)
+def test_a_missing_key_is_asked_for(name: str, path: Place, refusal: Callable[[str, dict[str, Any]], str]) -> None:
+    content = copy.deepcopy(GOOD[name])
+    del reach(content, path[:-1])[path[-1]]
+    text = refusal(name, content)
+    assert f"the key '{path[-1]}' is missing" in text
+    assert dotted(path[:-1]) in text
+
+
+def wrong_kind(value: Any) -> Any:
+    """Return a value of a kind that the key cannot have."""
+    return 5 if isinstance(value, str | list | dict) or value is None else "five"
+
+
+@pytest.mark.parametrize(("name", "path"), KEYS, ids=dotted)
+def test_a_value_of_the_wrong_kind_is_refused_under_its_key(
+    name: str, path: Place, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    value = wrong_kind(reach(GOOD[name], path))
+    text = refusal(name, changed(name, path, value))
+    assert f"{dotted(path)} is {value!r}; " in text
+    assert "it must be: " in text or "use one of " in text
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value", "advice"),
+    [
+        ("config", ("results",), "", "a folder name"),
+        ("config", ("seed",), -1, "a whole number >= 0"),
+        ("config", ("seed",), 1.5, "a whole number >= 0"),
+        ("config", ("seed",), True, "a whole number >= 0"),
+        ("config", ("device",), "tpu", "auto, cpu, gpu"),
+        ("config", ("experiments",), [], "at least one"),
+        ("config", ("experiments",), ["trial", "trial"], "each once"),
+        ("config", ("overrides",), None, "experiment names"),
+        ("experiment", ("paper",), "WYX18", "WYX17"),
+        ("experiment", ("title",), "", "a short text"),
+        ("experiment", ("regularizer", "l2"), -0.1, "a number >= 0"),
+        ("experiment", ("regularizer", "l1"), -0.1, "a number >= 0"),
+        ("experiment", ("datasets",), [], "at least one dataset"),
+        ("experiment", ("datasets", 0, "rows"), 0, "a whole number >= 1"),
+        ("experiment", ("datasets", 0, "seed"), -1, "a whole number >= 0"),
+        ("experiment", ("epsilon",), [], "numbers > 0"),
+        ("experiment", ("epsilon",), [1, 1], "each once"),
+        ("experiment", ("epsilon",), [1, 1.0], "each once"),
+        ("experiment", ("epsilon", 0), 0, "a number > 0"),
+        ("experiment", ("epsilon", 0), -1.0, "a number > 0"),
+        ("experiment", ("delta",), 0, "strictly between 0 and 1"),
+        ("experiment", ("delta",), 1, "strictly between 0 and 1"),
+        ("experiment", ("delta",), "1e-3", "written with a point"),
+        ("experiment", ("variants",), [], "a list of variants"),
+        ("experiment", ("variants", 0), "improved", "published"),
+        ("experiment", ("replicates",), 1, "a whole number from 2"),
+        ("experiment", ("replicates",), 100001, "to 100000"),
+        ("experiment", ("dtype",), "float16", "float32, float64"),
+        ("experiment", ("algorithms",), {}, "at least one algorithm"),
+        ("experiment", ("algorithms", "dp-gd", "label"), "", "figures and tables"),
+    ],
+    ids=dotted,
+)
+def test_a_value_out_of_range_is_refused_with_the_range(
+    name: str, path: Place, value: Any, advice: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    text = refusal(name, changed(name, path, value))
+    assert f"{dotted(path)} is {value!r}; " in text
+    assert advice in text
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=str)
+@pytest.mark.parametrize("path", [("delta",), ("regularizer", "l1"), ("regularizer", "l2")], ids=dotted)
+def test_a_number_must_be_finite(path: Place, number: float, refusal: Callable[[str, dict[str, Any]], str]) -> None:
+    assert dotted(path) in refusal("experiment", changed("experiment", path, number))
+
+
+def test_an_epsilon_must_be_a_number(refusal: Callable[[str, dict[str, Any]], str]) -> None:
+    assert "epsilon" in refusal("experiment", changed("experiment", ("epsilon",), [float("nan")]))
+
+
+@pytest.mark.parametrize("path", [("replicates",), ("datasets", 0, "rows")], ids=dotted)
+def test_a_whole_number_written_with_a_point_is_refused_or_means_the_same(
+    path: Place, load: Callable[..., Any]
+) -> None:
+    config = {**GOOD_CONFIG, "overrides": {}}
+    (plain,) = load(config, changed("experiment", path, 7))
+    pointed = changed("experiment", path, 7.0)
+    try:
+        (experiment,) = load(config, pointed)
+    except UserError:
+        with pytest.raises(UserError, match=re.escape(dotted(path))):
+            load(config, pointed)
+    else:
+        assert [job.to_json() for job in experiment.jobs()] == [job.to_json() for job in plain.jobs()]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "named"),
+    [
+        (("loss",), "logistik", "logistik"),
+        (("constraint",), "l2_bal:1.0", "l2_bal"),
+        (("constraint",), "l2_ball:-1", "l2_ball"),
+        (("datasets", 0, "parameters"), {"fetures": 3}, "fetures"),
+        (("algorithms", "dp-gd", "parameters"), {"TT": 5}, "TT"),
+        (("algorithms", "dp-gd", "parameters"), {"T": 2.5}, "2.5"),
+    ],
+    ids=dotted,
+)
+def test_a_name_that_nothing_bears_is_refused_before_any_job_starts(
+    path: Place, value: Any, named: str, load: Callable[..., Any]
+) -> None:
+    with pytest.raises(UserError, match=re.escape(named)) as caught:
+        load(experiment=changed("experiment", path, value))
+    assert "experiments/trial.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "advice"),
+    [
+        (("datasets", 0, "name"), "synthetic_logistics", "did you mean 'synthetic_logistic'?"),
+        (("datasets", 0, "name"), "qqqq", "use one of adult, "),
+        (("algorithms", "dp-gd", "algorithm"), "dp_dg", "did you mean 'dp_gd'?"),
+        (("algorithms", "dp-gd", "algorithm"), "qqqq", "use one of dp_gd, "),
+        (("algorithms", "dp-gd", "label"), "T = {TT}", "did you mean 'T'?"),
+        (("algorithms", "dp-gd", "label"), "T = {}", "use one of T, "),
+        (("algorithms", "dp-gd", "label"), "T = {T", "correct the braces"),
+    ],
+    ids=dotted,
+)
+def test_registered_names_and_labels_are_checked_with_suggestions(
+    path: Place, value: str, advice: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    text = refusal("experiment", changed("experiment", path, value))
+    assert advice in text
+    assert str(path[0]).removesuffix("s") in text
+
+
+@pytest.mark.parametrize("entry", ["DP-GD", "dp gd", "dp.gd", "dp/gd", ""])
+def test_an_algorithm_needs_a_short_name_that_can_be_part_of_a_file_name(
+    entry: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    text = refusal(
+        "experiment",
+        changed("experiment", ("algorithms",), {entry: GOOD_EXPERIMENT["algorithms"]["dp-gd"]}),
+    )
+    assert "algorithms" in text
+    assert "small letters, digits and dashes" in text
+
+
+@pytest.mark.parametrize("key", [True, 1])
+def test_a_key_that_yaml_does_not_read_as_text_is_refused_like_any_unknown_key(
+    key: object, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    assert f"unknown key {key!r}" in refusal("config", {**GOOD_CONFIG, key: 1})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("place", ["experiments", "overrides"])
+def test_an_unknown_experiment_is_refused_with_a_suggestion(place: str, load: Callable[..., Any]) -> None:
+    for wrong, advice in (("trail", "did you mean 'trial'?"), ("qqqq", "use one of trial.")):
+        config = {**GOOD_CONFIG, place: [wrong] if place == "experiments" else {wrong: {"replicates": 3}}}
+        with pytest.raises(UserError) as caught:
+            load(config)
+        assert_one_sentence(str(caught.value))
+        assert f"Unknown experiment '{wrong}' in the configuration: {advice}" in str(caught.value)
+
+
+def test_a_mistake_in_an_override_is_found_too(load: Callable[..., Any]) -> None:
+    with pytest.raises(UserError, match=r"trial.*unknown key 'epsilonn'; did you mean 'epsilon'\?") as caught:
+        load({**GOOD_CONFIG, "overrides": {"trial": {"epsilonn": [1]}}})
+    assert_one_sentence(str(caught.value))
+
+
+def test_merging_goes_key_by_key_through_mappings_and_replaces_everything_else() -> None:
+    base = {"a": {"x": 1, "y": {"z": [1, 2]}}, "b": [1, 2], "c": 3, "d": {"k": 1}}
+    before = copy.deepcopy(base)
+    over = {"a": {"y": {"z": [3]}, "w": 4}, "b": [], "c": {"deep": 1}, "d": None, "e": 5}
+    assert merge(base, over) == {
+        "a": {"x": 1, "y": {"z": [3]}, "w": 4},
+        "b": [],
+        "c": {"deep": 1},
+        "d": None,
+        "e": 5,
+    }
+    assert base == before, "the base is not touched"
+    assert merge(base, {}) == base
+    assert merge({}, base) == base
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=lambda path: path.stem)
+def test_scales_are_merged_as_snakemake_merges_them(scale: Path) -> None:
+    utils = pytest.importorskip("snakemake.utils")
+    expected = read_yaml(CONFIG / "config.yaml")
+    utils.update_config(expected, read_yaml(scale))
+    assert load_config([scale], CONFIG) == expected
+
+
+@pytest.mark.parametrize("scale", [None, *SCALES], ids=lambda path: path.stem if path else "default")
+def test_the_shipped_configuration_loads_at_every_scale(scale: Path | None) -> None:
+    config = load_config([scale] if scale else [], CONFIG)
+    experiments = load_experiments(config, CONFIG)
+    assert [e.name for e in experiments] == experiment_names(CONFIG), "every experiment is run by default"
+    assert all(e.jobs() for e in experiments)
+
+
+@pytest.mark.parametrize("scale", [None, *SCALES], ids=lambda path: path.stem if path else "default")
+def test_job_ids_are_unique_fit_the_wildcards_and_have_seeds_of_their_own(scale: Path | None) -> None:
+    constraints = dict(
+        re.findall(r'^    (experiment|dataset|job)="(.+)",$', (ROOT / "workflow/rules/common.smk").read_text(), re.M)
+    )
+    assert len(constraints) == 3
+    experiments = load_experiments(load_config([scale] if scale else [], CONFIG), CONFIG)
+    jobs = [job for experiment in experiments for job in experiment.jobs()]
+    assert len({(job.experiment, job.id) for job in jobs}) == len(jobs)
+    assert len({job.spec["seed"] for job in jobs}) == len(jobs)
+    for job in jobs:
+        assert re.fullmatch(constraints["experiment"], job.experiment)
+        assert re.fullmatch(constraints["job"], job.id)
+        assert re.fullmatch(constraints["dataset"], job.dataset)
+        assert json.loads(job.to_json()) == dict(job.spec)
+        assert "\n" not in job.to_json()
+
+
+def test_unusual_but_valid_numbers_give_job_ids_that_fit_the_wildcards(load: Callable[..., Any]) -> None:
+    (experiment,) = load(experiment={**GOOD_EXPERIMENT, "epsilon": [1e-5, 0.1 + 0.2, 12345, "inf"]})
+    ids = [job.id for job in experiment.jobs()]
+    assert len(set(ids)) == 4
+    assert all(re.fullmatch("[A-Za-z0-9_.-]+", job) for job in ids)
+
+
+def test_a_job_seed_is_fixed_by_root_experiment_and_job_for_all_time() -> None:
+    job = "dp-gd.covertype-200000-seed0.published.eps1"
+    assert job_seed(2017, "wyx17_fig1", job) == SEED
+    others = {
+        job_seed(2018, "wyx17_fig1", job),
+        job_seed(2017, "wyx17_fig2", job),
+        job_seed(2017, "wyx17_fig1", job + "0"),
+    }
+    assert len(others | {SEED}) == 4
+
+
+def test_a_job_keeps_its_seed_when_others_are_added(load: Callable[..., Any]) -> None:
+    (small,) = load(experiment={**GOOD_EXPERIMENT, "epsilon": [1]})
+    (large,) = load(experiment={**GOOD_EXPERIMENT, "epsilon": [0.1, 1, 2]})
+    (job,) = small.jobs()
+    assert job.to_json() in [other.to_json() for other in large.jobs()]
+
+
+def test_the_root_seed_changes_every_job_and_nothing_else(load: Callable[..., Any]) -> None:
+    (first,), (second,) = load(), load(config={**GOOD_CONFIG, "seed": 2})
+    for job, other in zip(first.jobs(), second.jobs(), strict=True):
+        assert {key for key in job.spec if job.spec[key] != other.spec[key]} == {"seed"}
+
+
+def test_datasets_that_differ_have_different_keys() -> None:
+    datasets: list[dict[str, Any]] = [
+        {"name": "adult"},
+        {"name": "digits"},
+        {"name": "adult", "rows": 10},
+        {"name": "adult", "rows": 10, "seed": 1},
+        {"name": "adult", "parameters": {"split": "test"}},
+        {"name": "adult", "parameters": {"split": "train"}},
+    ]
+    assert len({dataset_key(dataset) for dataset in datasets}) == len(datasets)
+    assert dataset_key({"name": "adult"}) == dataset_key({"name": "adult", "rows": None, "seed": 0, "parameters": {}})
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "does not exist"),
+        (b"results: [", "is not valid YAML at line 1"),
+        (b"results: a\nseed: 1\n\tdevice: cpu\n", "is not valid YAML at line 3"),
+        (b"\xff\xfe\xfa", "is not valid YAML"),
+        (b"- a\n- b\n", "does not hold keys and values"),
+        (b"just words", "does not hold keys and values"),
+        (b"", "does not hold keys and values"),
+    ],
+    ids=["missing", "bracket", "tab", "not text", "list", "scalar", "empty"],
+)
+def test_a_missing_or_damaged_configuration_file_is_named(
+    content: bytes | None, complaint: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mine.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        load_config([file], CONFIG)
+    assert_one_sentence(str(caught.value))
+    assert str(file) in str(caught.value)
+    assert complaint in str(caught.value)
+
+
+def test_outside_a_checkout_the_folder_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="run from the top of a dprepro checkout"):
+        experiment_names(tmp_path)
