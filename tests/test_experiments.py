@@ -214,7 +214,7 @@ def test_a_value_of_the_wrong_kind_is_refused_under_its_key(
         ("config", ("experiments",), [], "at least one"),
         ("config", ("experiments",), ["trial", "trial"], "each once"),
         ("config", ("overrides",), None, "experiment names"),
-        ("experiment", ("paper",), "WYX18", "WYX17"),
+        ("experiment", ("paper",), "", "short name"),
         ("experiment", ("title",), "", "a short text"),
         ("experiment", ("regularizer", "l2"), -0.1, "a number >= 0"),
         ("experiment", ("regularizer", "l1"), -0.1, "a number >= 0"),

@@ -29,7 +29,7 @@ _BINARY_CODES: tuple[tuple[float, float], ...] = ((-1.0, 1.0), (0.0, 1.0), (1.0,
 
 @dataclass(frozen=True)
 class Solution:
-    """What `solve` returns. `w` has one row per replicate; `seconds` is wall time per replicate.
+    """What `solve` returns. `w` has one row per replicate; `seconds` is time per replicate (see `RunResult`).
 
     `failures` counts replicates whose output is not finite or is worse than w = 0; `notes` says what was done
     to the input (labels recoded, for instance).
@@ -76,7 +76,7 @@ def solve(
     variant: str = "published",
     replicates: int = 1,
     seed: int = 0,
-    device: str | None = None,
+    device: str = "auto",
     dtype: str = "float64",
     row_norm: float = 1.0,
     label_bound: float = 1.0,

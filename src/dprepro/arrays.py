@@ -92,9 +92,10 @@ class Backend:
 
 
 def get_backend(device: str | None = None, dtype: str = "float64", configured: str | None = None) -> Backend:
-    """Choose a backend: the argument, then DPREPRO_DEVICE, then the configuration, then `auto`.
+    """Choose a backend: by the argument, else by DPREPRO_DEVICE, else by the configuration.
 
-    `gpu` where there is none is an error; `auto` falls to the CPU and records the reason in `why`.
+    `auto` is no preference and passes the choice on; at the end of the line it takes a GPU that works, else the
+    CPU, and records the reason in `why`. `gpu` where there is none is an error.
     """
     wish, origin = _wish(device, configured)
     dtype = _checked_dtype(dtype)
@@ -173,12 +174,12 @@ def _wish(device: str | None, configured: str | None) -> tuple[str, str]:
         (device, "the argument"),
         (os.environ.get("DPREPRO_DEVICE") or None, "DPREPRO_DEVICE"),
         (configured, "the configuration"),
-        ("auto", "default"),
     )
-    value, origin = next((value, origin) for value, origin in candidates if value is not None)
-    if value not in DEVICES:
-        raise UserError(f"Unknown device {value!r} given by {origin}: use one of {', '.join(DEVICES)}.")
-    return value, origin
+    for value, origin in candidates:
+        if value is not None and value not in DEVICES:
+            raise UserError(f"Unknown device {value!r} given by {origin}: use one of {', '.join(DEVICES)}.")
+    stated = [(value, origin) for value, origin in candidates if value is not None and value != "auto"]
+    return stated[0] if stated else ("auto", "default")
 
 
 def _checked_dtype(dtype: str) -> str:

@@ -85,7 +85,7 @@ def _add_solve(commands: Any) -> None:
     parser.add_argument("--label-bound", type=_number, default=1.0, help="declared bound on |y| in regression")
     parser.add_argument("--replicates", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", help="auto, cpu or gpu")
+    parser.add_argument("--device", default="auto", help="auto, cpu or gpu")
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
     parser.add_argument("--out", type=Path, help="write w and trajectory to this .npz and the certificate to .json")
@@ -183,8 +183,9 @@ def _target_lines() -> list[str]:
 
 def _solve(options: argparse.Namespace) -> None:
     from dprepro.api import solve
-    from dprepro.userdata import overrides_from, read_table, report, write_solution
+    from dprepro.userdata import check_out, overrides_from, read_table, report, write_solution
 
+    check_out(options.out)
     X, y, notes = read_table(options.data, options.target)
     solution = solve(
         options.algorithm,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +64,7 @@ class Experiment:
             for dataset in self.datasets():
                 for variant in spec["variants"]:
                     for epsilon in spec["epsilon"]:
-                        job = f"{entry}.{dataset}.{variant}.eps{epsilon}"
+                        job = f"{entry}.{dataset}.{variant}.eps{float(epsilon):g}"
                         yield Job(
                             self.name,
                             job,
@@ -77,7 +79,7 @@ class Experiment:
                                 "algorithm": algorithm["algorithm"],
                                 "parameters": algorithm.get("parameters", {}),
                                 "variant": variant,
-                                "epsilon": epsilon,
+                                "epsilon": epsilon if epsilon == "inf" else float(epsilon),
                                 "delta": spec["delta"],
                                 "replicates": spec["replicates"],
                                 "dtype": spec["dtype"],
@@ -116,8 +118,9 @@ def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[E
     for name in config["experiments"]:
         path = folder / "experiments" / f"{name}.yaml"
         spec = merge(read_yaml(path), overrides.get(name, {}))
-        validate(spec, "experiment", folder, f"{path}")
-        _check_names(spec, path)
+        where = f"{path} with the configuration's overrides" if name in overrides else str(path)
+        validate(spec, "experiment", folder, where)
+        _check_names(spec, where)
         experiments.append(Experiment(name, spec, int(config["seed"]), str(config["device"])))
     return experiments
 
@@ -168,19 +171,34 @@ def validate(content: Mapping[str, Any], schema: str, folder: Path, where: str) 
     import jsonschema
 
     rules = json.loads((folder / "schema" / f"{schema}.schema.json").read_text(encoding="utf-8"))
-    validator = jsonschema.Draft202012Validator(rules)
+    strict = jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("integer", _is_integer).redefine(
+        "number", _is_number
+    )
+    validator = jsonschema.validators.extend(jsonschema.Draft202012Validator, type_checker=strict)(rules)
     error = jsonschema.exceptions.best_match(validator.iter_errors(content))
     if error is not None:
         raise UserError(f"In {where}: {_explain(error)}")
 
 
+def _is_integer(checker: Any, value: Any) -> bool:
+    """Whether a value is written as a whole number; plain JSON Schema would let 7.0 pass."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(checker: Any, value: Any) -> bool:
+    """Whether a value is a finite number; plain JSON Schema lets NaN pass every bound."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
 def _explain(error: Any) -> str:
     """Turn a schema error into one sentence: what, where, what to do."""
+    while error.parent is not None and error.parent.validator == "anyOf":
+        error = error.parent
     place = ".".join(str(part) for part in error.absolute_path)
     inside = f" in {place}" if place else ""
     if error.validator == "additionalProperties":
         known = sorted(error.schema.get("properties", {}))
-        unknown = sorted(set(error.instance) - set(known))
+        unknown = sorted(set(error.instance) - set(known), key=str)
         return f"unknown key {unknown[0]!r}{inside}; {_suggest(unknown[0], known)}"
     if error.validator == "required":
         missing = next(key for key in error.validator_value if key not in error.instance)
@@ -197,23 +215,42 @@ def _short(value: Any) -> str:
 
 
 def _suggest(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
+    close = difflib.get_close_matches(str(name), known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known)}."
 
 
-def _check_names(spec: Mapping[str, Any], path: Path) -> None:
-    """Check what a schema cannot know: registered algorithms and datasets."""
+def _check_names(spec: Mapping[str, Any], where: str) -> None:
+    """Check what a schema cannot know: registered algorithms with their letters, and datasets."""
     from dprepro import algorithms, datasets
+    from dprepro.geometry import get_set
+    from dprepro.losses import get_loss
 
+    with _naming(f"In {where}: loss"):
+        get_loss(spec["loss"])
+    with _naming(f"In {where}: constraint"):
+        get_set(spec["constraint"])
     for entry, algorithm in spec["algorithms"].items():
         if algorithm["algorithm"] not in algorithms.names():
             hint = _suggest(algorithm["algorithm"], algorithms.names())
-            raise UserError(f"In {path}: unknown algorithm {algorithm['algorithm']!r} in algorithms.{entry}; {hint}")
-        _check_label(algorithm, f"In {path}: algorithms.{entry}.label")
+            raise UserError(f"In {where}: unknown algorithm {algorithm['algorithm']!r} in algorithms.{entry}; {hint}")
+        with _naming(f"In {where}: algorithms.{entry}.parameters"):
+            algorithms.get_algorithm(algorithm["algorithm"]).check_letters(algorithm.get("parameters", {}))
+        _check_label(algorithm, f"In {where}: algorithms.{entry}.label")
     for dataset in spec["datasets"]:
         if dataset["name"] not in datasets.names():
             hint = _suggest(dataset["name"], datasets.names())
-            raise UserError(f"In {path}: unknown dataset {dataset['name']!r}; {hint}")
+            raise UserError(f"In {where}: unknown dataset {dataset['name']!r}; {hint}")
+        with _naming(f"In {where}: datasets"):
+            datasets.check_parameters(dataset["name"], dataset.get("parameters", {}))
+
+
+@contextlib.contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Put the place in the configuration before the sentence of a `UserError`."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def _check_label(algorithm: Mapping[str, Any], where: str) -> None:

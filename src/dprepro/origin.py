@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from dprepro.provenance import NO_CHECKOUT
+
 
 def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return data, sizes, privacy, variant and replicates."""
@@ -20,15 +22,15 @@ def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     )
 
 
-def made_line(metadata: Mapping[str, Any]) -> str:
-    """Return commit, versions and backend of the runs."""
+def made_line(metadata: Mapping[str, Any], separator: str = "; ") -> str:
+    """Return commit, versions and backend of the runs; several where runs of several versions were collected."""
     parts = [
-        f"commit {origin['commit'][:12]}{' (modified)' if origin['modified'] else ''}, "
+        f"commit {_short(origin['commit'])}{' (modified)' if origin['modified'] else ''}, "
         f"dprepro {origin['dprepro']}, NumPy {origin['numpy']}, Python {origin['python']}, "
         f"{origin['backend']} {origin['dtype']} on {origin['device']}"
         for origin in metadata["origins"]
     ]
-    return "; ".join(parts)
+    return separator.join(parts)
 
 
 def problem_line(metadata: Mapping[str, Any]) -> str:
@@ -58,3 +60,7 @@ def failures_line(frame: pd.DataFrame) -> str:
         for row in counts.itertuples(index=False)
     ]
     return f"Failed replicates: {'; '.join(parts)}."
+
+
+def _short(commit: str) -> str:
+    return commit if commit == NO_CHECKOUT else commit[:12]

@@ -14,7 +14,8 @@ from typing import Any
 
 import dprepro
 
-PACKAGE = Path(dprepro.__file__).parent
+PACKAGE = Path(dprepro.__file__).resolve().parent
+NO_CHECKOUT = "unknown (not a git checkout)"
 
 
 def sources(modules: Iterable[str]) -> list[Path]:
@@ -42,12 +43,15 @@ def digest(modules: Iterable[str]) -> str:
 
 
 def commit() -> dict[str, Any]:
-    """Return the commit that the package's checkout is at, and whether tracked files differ from it."""
+    """Return the commit that the package's checkout is at, and whether its sources differ from it."""
     try:
-        head = _git("rev-parse", "HEAD")
-        return {"commit": head, "modified": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+        # A package installed inside somebody else's repository must not claim that repository's commit.
+        if Path(_git("rev-parse", "--show-toplevel")) / "src" / "dprepro" == PACKAGE:
+            changes = _git("status", "--porcelain", "--", str(PACKAGE))
+            return {"commit": _git("rev-parse", "HEAD"), "modified": bool(changes)}
     except (OSError, subprocess.CalledProcessError):
-        return {"commit": f"dprepro {dprepro.__version__} (not a git checkout)", "modified": False}
+        pass
+    return {"commit": NO_CHECKOUT, "modified": False}
 
 
 def machine() -> dict[str, Any]:
@@ -90,6 +94,9 @@ def _module_file(module: str) -> Path | None:
 
 
 def _imported_files(path: Path) -> list[Path]:
+    if path == PACKAGE / "__init__.py":
+        # The front door imports the library on demand; no stage goes through it.
+        return []
     files = []
     for module in _imports(path, path.stat().st_mtime_ns):
         if file := _module_file(module):
@@ -104,7 +111,7 @@ def _tree(path: Path, stamp: int) -> ast.Module:
 
 @functools.cache
 def _meaning(path: Path, stamp: int) -> str:
-    return ast.dump(_tree(path, stamp))
+    return hashlib.sha256(ast.dump(_tree(path, stamp)).encode()).hexdigest()
 
 
 @functools.cache

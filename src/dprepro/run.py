@@ -27,8 +27,9 @@ CHECKPOINTS = 40
 class RunResult:
     """What a run leaves behind. C checkpoints (the start included), K replicates, d features.
 
-    `seconds` is the wall time per replicate up to each checkpoint, measured over full tiles; evaluation of the
-    objective is not in it.
+    `seconds` is the time per replicate up to each checkpoint: that of the tiles over the number of replicates in
+    them. It is CPU time of the process on the CPU (one thread, so what an idle machine would show on the wall) and
+    wall time on a GPU. Evaluation of the objective is not in it.
     """
 
     replicates: np.ndarray  # (K,)
@@ -57,7 +58,8 @@ class Execution:
         self._ledger = Ledger(plan.events, problem.spec.d, seed, slots, problem.backend)
         self._keep = checkpoint_rounds(plan.rounds)
         self._round = 0
-        self._started = time.perf_counter()
+        self._clock = time.perf_counter if self._backend.name == "cupy" else time.process_time
+        self._started = self._clock()
         self._record(self.zeros())
 
     def start(self) -> Array:
@@ -125,7 +127,7 @@ class Execution:
 
     def _record(self, W: Array) -> None:
         host = self._backend.to_host(W)
-        elapsed = time.perf_counter() - self._started
+        elapsed = self._clock() - self._started
         self.trajectory.append((self._round, self.gradient_evaluations, elapsed, host))
 
 
@@ -165,7 +167,7 @@ def execute(plan: Plan, problem: EmpiricalRisk, *, seed: int, replicates: Sequen
         gradient_evaluations=np.array([point[1] for point in trajectory]),
         objective=np.concatenate([piece[1][1] for piece in pieces]),
         final_objective=np.concatenate([piece[1][2] for piece in pieces]),
-        seconds=np.mean([[point[2] for point in piece[0]] for piece in pieces], axis=0) / TILE,
+        seconds=np.sum([[point[2] for point in piece[0]] for piece in pieces], axis=0) / len(wanted),
     )
 
 

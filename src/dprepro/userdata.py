@@ -51,10 +51,14 @@ def overrides_from(items: Sequence[str]) -> dict[str, Any]:
     return given
 
 
+def check_out(out: Path | None) -> None:
+    """Refuse an output name before any work is done."""
+    if out is not None and out.suffix != ".npz":
+        raise UserError(f"The output {out} does not end in .npz: choose such a name.")
+
+
 def write_solution(solution: Solution, out: Path) -> None:
     """Write w and the trajectory as `.npz`, plan, certificate and provenance as `.json` beside it."""
-    if out.suffix != ".npz":
-        raise UserError(f"The output {out} does not end in .npz: choose such a name.")
     result = solution.result
     write_arrays(
         out,

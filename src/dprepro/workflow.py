@@ -5,12 +5,20 @@ from __future__ import annotations
 import os
 import sys
 
+from dprepro.provenance import PACKAGE
+
 _STAGES = ("dataset", "certify", "run", "optimum", "collect")
 
 
 def use_this_interpreter() -> None:
-    """Make `python` in a rule the interpreter that runs Snakemake, also when its environment is not activated."""
-    os.environ["PATH"] = os.path.dirname(sys.executable) + os.pathsep + os.environ.get("PATH", "")
+    """Make rules run the interpreter and the package that Snakemake runs.
+
+    `python` is then right although the environment may not be activated, and an environment that holds only the
+    dependencies (Snakemake's own conda environments) finds the package.
+    """
+    for variable, folder in (("PATH", os.path.dirname(sys.executable)), ("PYTHONPATH", str(PACKAGE.parent))):
+        before = os.environ.get(variable)
+        os.environ[variable] = folder + (os.pathsep + before if before else "")
 
 
 def source_modules(stage: str, *, algorithm: str = "", dataset: str = "", target: str = "") -> list[str]:
@@ -22,9 +30,9 @@ def source_modules(stage: str, *, algorithm: str = "", dataset: str = "", target
     module of a figure or table are therefore named here.
     """
     if stage == "figure":
-        return [f"dprepro.figures.{target}"]
+        return ["dprepro.figures", f"dprepro.figures.{target}"]
     if stage == "table":
-        return [f"dprepro.tables.{target}"]
+        return ["dprepro.tables", f"dprepro.tables.{target}"]
     if stage not in _STAGES:
         raise ValueError(f"no stage {stage!r}")
     modules = [f"dprepro.stages.{stage}"]

@@ -68,8 +68,8 @@ class Setting:
     variant: str = "published"
 
     def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
+        object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
+        object.__setattr__(self, "delta", check_delta(self.delta))
         if self.variant not in VARIANTS:
             raise UserError(f"Unknown variant {self.variant!r}: use one of {', '.join(VARIANTS)}.")
 
@@ -135,11 +135,13 @@ class Algorithm(ABC):
     def plan(self, setting: Setting, **overrides: Any) -> Plan:
         """Check the setting and the overrides, then compute the plan."""
         self.check_needs(setting.problem)
-        unknown = sorted(set(overrides) - set(self.letters))
-        if unknown:
+        return self.compute_plan(setting, self.check_letters(overrides))
+
+    def check_letters(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the given letters in their proper types or raise `UserError`."""
+        if unknown := sorted(set(given) - set(self.letters)):
             raise UserError(f"{self.name} has no parameter {unknown[0]!r}: it takes {', '.join(sorted(self.letters))}.")
-        checked = {key: self.letters[key].check(self.name, key, value) for key, value in overrides.items()}
-        return self.compute_plan(setting, checked)
+        return {key: self.letters[key].check(self.name, key, value) for key, value in given.items()}
 
     def check_needs(self, problem: ProblemSpec) -> None:
         """Raise `UserError` when the problem lacks something that the algorithm's theory needs."""

@@ -18,7 +18,7 @@ from dprepro.datasets.preparation import whole_number
 from dprepro.datasets.records import Dataset, DatasetInfo, Definition, Prepared
 from dprepro.errors import RunFailed, UserError
 
-__all__ = ["Dataset", "DatasetInfo", "info", "load", "module_of", "names"]
+__all__ = ["Dataset", "DatasetInfo", "check_parameters", "info", "load", "module_of", "names"]
 
 ROW_NORM = 1.0
 _LABEL_VALUES: dict[str, tuple[float, ...]] = {"classification": (-1.0, 1.0), "regression": ()}
@@ -47,7 +47,7 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, **parameters: Any
     definition = _definition(name)
     if rows is not None:
         rows = whole_number("rows", rows, 1)
-    _refuse_unknown(definition, parameters)
+    check_parameters(name, parameters)
     prepared = definition.prepare(rows, whole_number("seed", seed, 0), **parameters)
     _check(definition.info, prepared)
     checksum = hashlib.sha256(prepared.X.data)
@@ -85,7 +85,9 @@ def _definition(name: str) -> Definition:
         raise UserError(f"There is no dataset {name!r}: {hint}choose one of {', '.join(names())}.") from None
 
 
-def _refuse_unknown(definition: Definition, parameters: Mapping[str, Any]) -> None:
+def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
+    """Refuse parameters that the dataset does not have."""
+    definition = _definition(name)
     signature = inspect.signature(definition.prepare).parameters.values()
     known = [parameter.name for parameter in signature if parameter.kind is parameter.KEYWORD_ONLY]
     if unknown := sorted(set(parameters) - set(known)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from pathlib import Path
 
 from dprepro.errors import UserError
@@ -14,10 +15,9 @@ def draw(target: str, data: Path, out: Path) -> None:
     from dprepro.files import write_text
     from dprepro.stages.collect import read_collected
 
-    try:
-        module = importlib.import_module(f"{__name__}.{target}")
-    except ModuleNotFoundError:
-        raise UserError(f"There is no figure {target!r}: see dprepro list targets.") from None
+    if importlib.util.find_spec(f"{__name__}.{target}") is None:
+        raise UserError(f"There is no figure {target!r}: see dprepro list targets.")
+    module = importlib.import_module(f"{__name__}.{target}")
     frame, metadata = read_collected(data)
     with style.applied():
         drawn, caption = module.figure(frame, metadata)

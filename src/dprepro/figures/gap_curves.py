@@ -47,7 +47,7 @@ def gap_curves(frame: pd.DataFrame, metadata: Mapping[str, Any], name: str) -> t
     _reference(grid, float(frame["gap_at_zero"].iloc[0]))
     figure.subplots_adjust(left=0.1, right=0.84, top=0.9, bottom=0.17)
     figure.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=9, x=0.1, ha="left")
-    footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata)}"
+    footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
     figure.text(0.1, 0.015, footer, fontsize=5.5, color=style.GREY, va="bottom")
     return figure, _caption(frame, metadata, name)
 
@@ -95,8 +95,8 @@ def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any], name: str) -> str
     return "\n".join(
         [
             f"**{name}.** {metadata['title']}. Optimality gap F(w) - F(w*) against gradient evaluations (top) and "
-            f"wall time per replicate in full tiles of 64, evaluation excluded (bottom). The non-private optimum is "
-            f"known to {accuracy:.1g}; the dashed line is the gap at w = 0.",
+            "time per replicate when 64 run side by side, evaluation excluded (bottom; CPU time of one thread, or wall "
+            f"time on a GPU). The non-private optimum is known to {accuracy:.1g}; the dashed line is the gap at w = 0.",
             "",
             f"{origin.data_line(frame, metadata)}. {origin.problem_line(metadata)}",
             "",

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from dprepro.algorithms import get_algorithm
-from dprepro.arrays import blas_threads, get_backend
+from dprepro.arrays import blas_threads, get_backend, single_blas_thread
 from dprepro.files import read_json, write_arrays, write_json
 from dprepro.provenance import commit, digest, machine
 from dprepro.run import execute
@@ -28,6 +28,8 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
     backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
     problem, facts = load_problem(spec, data, backend)
     plan = get_algorithm(spec["algorithm"]).plan_type.from_json(certified["plan"])
+    with single_blas_thread():
+        threads = blas_threads()
     result = execute(plan, problem, seed=spec["seed"], replicates=range(spec["replicates"]))
     write_arrays(
         out,
@@ -49,7 +51,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
         "device": backend.device_name,
         "why": backend.why,
         "dtype": backend.dtype_name,
-        "threads": blas_threads(),
+        "threads": threads,
         "data": {key: facts[key] for key in ("name", "checksum", "origin")},
     }
     write_json(

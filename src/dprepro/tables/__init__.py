@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,10 +19,9 @@ def write(target: str, data: Path, out: Path) -> None:
     from dprepro.files import write_text
     from dprepro.stages.collect import read_collected
 
-    try:
-        module = importlib.import_module(f"{__name__}.{target}")
-    except ModuleNotFoundError:
-        raise UserError(f"There is no table {target!r}: see dprepro list targets.") from None
+    if importlib.util.find_spec(f"{__name__}.{target}") is None:
+        raise UserError(f"There is no table {target!r}: see dprepro list targets.")
+    module = importlib.import_module(f"{__name__}.{target}")
     frame, metadata = read_collected(data)
     rows = module.table(frame)
     write_text(out, rows.to_csv(index=False, float_format="%.10g"))

@@ -45,7 +45,7 @@ def gap_table(frame: pd.DataFrame) -> pd.DataFrame:
                 "ci_low": interval.low,
                 "ci_high": interval.high,
                 **common,
-                "verdict": _gap_verdict(interval.high, theory, failed, len(ends)),
+                "verdict": _gap_verdict(interval.high, theory, str(first["theory_quantity"]), failed, len(ends)),
             }
         )
         records.append(
@@ -63,9 +63,9 @@ def gap_table(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(records)
 
 
-def _gap_verdict(high: float, theory: float, failed: int, replicates: int) -> str:
+def _gap_verdict(high: float, theory: float, quantity: str, failed: int, replicates: int) -> str:
     if failed:
         return f"{failed} of {replicates} replicates failed"
     if np.isnan(theory):
-        return "the theorem bounds another quantity"
+        return f"the theorem bounds the {quantity}" if quantity else "no bound stated"
     return "within the bound" if high <= theory else "above the bound with constant 1"

@@ -1,0 +1,181 @@
+"""The stages on small files, without Snakemake: dataset, certify, run, optimum, collect, figure, table."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from dprepro import figures, tables
+from dprepro.errors import UserError
+from dprepro.files import read_arrays, read_json
+from dprepro.stages.certify import certify_job
+from dprepro.stages.collect import TIMING_COLUMNS, collect, read_collected, run_rows
+from dprepro.stages.dataset import prepare
+from dprepro.stages.optimum import solve_exactly
+from dprepro.stages.run import run_job
+
+DATASET = {"name": "synthetic_logistic", "rows": 400, "seed": 3, "parameters": {"features": 5}}
+
+
+def job(entry, epsilon, parameters, algorithm="dp_gd"):
+    return {
+        "experiment": "wyx17_fig1", "job": f"{entry}-{epsilon}", "entry": entry, "label": "Method, T = {T}",
+        "paper": "WYX17", "title": "A test", "algorithm": algorithm, "parameters": parameters, "variant": "published",
+        "epsilon": epsilon, "delta": 0.001, "replicates": 3, "dtype": "float64", "device": "cpu", "seed": 5,
+        "loss": "logistic", "regularizer": {"l2": 0.1}, "constraint": None, "dataset": "small",
+    }  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished experiment of four runs."""
+    folder = tmp_path_factory.mktemp("stages")
+    data = folder / "small.npz"
+    prepare(DATASET, data)
+    optimum = folder / "optima" / "small.npz"
+    solve_exactly(job("a", 1, {}), data, optimum)
+    runs = []
+    for entry, letters in (("a", {"T": 20}), ("b", {"T": 5})):
+        for epsilon in (0.5, 1.0):
+            plan, run = folder / f"{entry}{epsilon}.plan.json", folder / "runs" / f"{entry}{epsilon}.npz"
+            certify_job(job(entry, epsilon, letters), data.with_suffix(".json"), plan)
+            run_job(plan, data, run)
+            runs.append(run)
+    table = folder / "wyx17_fig1.parquet"
+    collect(runs, {"small": optimum}, table)
+    return folder, data, optimum, runs, table
+
+
+def test_every_result_carries_its_provenance(finished):
+    record = read_json(finished[3][0].with_suffix(".json"))
+    assert {"job", "plan", "certificate", "provenance", "dataset", "seconds"} <= set(record)
+    wanted = {"commit", "modified", "python", "numpy", "dprepro", "blas", "processor", "sources", "seed", "backend"}
+    assert wanted | {"device", "why", "dtype", "threads", "data"} <= set(record["provenance"])
+    assert record["provenance"]["data"]["checksum"] == record["dataset"]["checksum"]
+    assert record["provenance"]["threads"] == 1
+
+
+def test_rerunning_a_job_writes_the_same_bytes(finished, tmp_path):
+    folder, data, _, runs, _ = finished
+    again = tmp_path / "again.npz"
+    run_job(folder / "a0.5.plan.json", data, again)
+    assert again.read_bytes() == runs[0].read_bytes()
+
+
+def test_collected_table_has_a_row_per_replicate_and_checkpoint(finished):
+    frame, metadata = read_collected(finished[4])
+    assert len(frame) == 2 * 3 * (21 + 6)
+    assert not frame.duplicated(["job", "replicate", "checkpoint"]).any()
+    assert set(frame["method"]) == {"Method, T = 20", "Method, T = 5"}
+    assert (frame["failure"] == "").all()
+    assert set(TIMING_COLUMNS) <= set(frame.columns)
+    assert metadata["origins"][0]["backend"] == "numpy"
+
+
+def test_gap_is_objective_minus_optimum_and_never_negative_beyond_accuracy(finished):
+    frame, _ = read_collected(finished[4])
+    optimum = read_arrays(finished[2])
+    np.testing.assert_allclose(frame["gap"], frame["objective"] - optimum["objective"])
+    assert frame["gap"].min() >= -1e-10
+    start = frame[frame["checkpoint"] == 0]
+    np.testing.assert_allclose(start["gap"], start["gap_at_zero"])
+
+
+def test_failed_replicates_are_marked_with_their_reason(finished):
+    record = read_json(finished[3][0].with_suffix(".json"))
+    arrays = read_arrays(finished[3][0])
+    arrays["final_objective"] = np.array([0.5, np.nan, 99.0])
+    rows = run_rows(record, arrays, read_arrays(finished[2])).groupby("replicate")["failure"].first()
+    assert list(rows) == ["", "not finite", "F(w) > F(0)"]
+
+
+def test_table_has_the_promised_columns_and_says_what_it_found(finished, tmp_path):
+    tables.write("wyx17_fig1", finished[4], tmp_path / "t.csv")
+    rows = pd.read_csv(tmp_path / "t.csv")
+    promised = ["method", "quantity", "theory", "measured", "ci_low", "ci_high", "epsilon_claimed", "epsilon_accounted"]
+    assert set(promised) | {"verdict", "n", "d", "delta", "variant", "replicates"} <= set(rows.columns)
+    assert len(rows) == 8
+    counts = rows[rows["quantity"] == "gradient evaluations"]
+    assert (counts["measured"] == counts["theory"]).all()
+    assert set(counts["measured"]) == {20 * 400, 5 * 400}
+    gaps = rows[rows["quantity"] == "optimality gap"]
+    assert (gaps["ci_low"] <= gaps["measured"]).all()
+    assert (gaps["measured"] <= gaps["ci_high"]).all()
+    np.testing.assert_allclose(
+        gaps.groupby("epsilon_claimed")["epsilon_accounted"].first(), [0.9757, 2.2449], rtol=1e-3
+    )
+    text = (tmp_path / "t.md").read_text()
+    assert "| method |" in text
+    assert "commit" in text
+    assert (tmp_path / "t.tex").read_text().count("\\\\") == 9
+
+
+def test_table_counts_failures_instead_of_averaging_them_away(finished):
+    from dprepro.tables.gap_table import gap_table
+
+    frame, _ = read_collected(finished[4])
+    broken = (frame["job"] == "a-0.5") & (frame["replicate"] == 1)
+    frame.loc[broken, ["gap", "final_gap"]] = np.nan
+    frame.loc[broken, "failure"] = "not finite"
+    row = gap_table(frame).iloc[0]
+    assert row["failed"] == 1
+    assert row["verdict"] == "1 of 3 replicates failed"
+
+
+def test_figure_files_are_byte_identical_when_drawn_again(finished, tmp_path):
+    for name in ("one", "two"):
+        figures.draw("wyx17_fig1", finished[4], tmp_path / name / "f.png")
+    for suffix in ("png", "pdf", "svg", "md"):
+        one, two = ((tmp_path / name / f"f.{suffix}").read_bytes() for name in ("one", "two"))
+        assert one == two, suffix
+        assert len(one) > 500
+
+
+def test_caption_states_what_a_reader_must_know(finished, tmp_path):
+    figures.draw("wyx17_fig1", finished[4], tmp_path / "f.png")
+    caption = (tmp_path / "f.md").read_text()
+    for fact in (
+        "n = 400",
+        "d = 5",
+        "delta = 0.001",
+        "variant published",
+        "3 replicates",
+        "95 %",
+        "log(1 + exp(-y<w,x>))",
+    ):
+        assert fact in caption
+    for fact in ("l2 = 0.1", "Preprocessing", "commit", "NumPy", "accounted 2.24", "No replicate failed"):
+        assert fact in caption
+
+
+def test_caption_reports_failed_replicates(finished):
+    from dprepro.origin import failures_line
+
+    frame, _ = read_collected(finished[4])
+    frame.loc[(frame["job"] == "a-0.5") & (frame["replicate"] == 1), "failure"] = "not finite"
+    assert failures_line(frame) == "Failed replicates: Method, T = 20, epsilon = 0.5: 1 (not finite)."
+
+
+@pytest.mark.parametrize("make", [figures.draw, tables.write])
+def test_unknown_target_is_refused(make, finished, tmp_path):
+    with pytest.raises(UserError, match="see dprepro list targets"):
+        make("wyx17_fig9", finished[4], tmp_path / "x.png")
+
+
+def test_a_margin_loss_refuses_regression_data(tmp_path):
+    data = tmp_path / "d.npz"
+    prepare({"name": "synthetic_regression", "rows": 50}, data)
+    with pytest.raises(UserError, match=r"needs labels -1 and \+1"):
+        certify_job(job("a", 1, {"T": 2}), data.with_suffix(".json"), tmp_path / "plan.json")
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_damaged_plan_is_refused_with_a_sentence(finished, tmp_path):
+    broken = tmp_path / "plan.json"
+    broken.write_text('{"job": ')
+    with pytest.raises(UserError, match="is not valid JSON"):
+        run_job(broken, finished[1], tmp_path / "run.npz")
+    assert json.loads((finished[0] / "a0.5.plan.json").read_text())["job"]["entry"] == "a"
