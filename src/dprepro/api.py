@@ -11,7 +11,7 @@ import numpy as np
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Plan, Setting
 from dprepro.arrays import get_backend
-from dprepro.errors import UserError
+from dprepro.errors import UserError, positive
 from dprepro.geometry import ConstraintSet, get_set
 from dprepro.losses import Loss, get_loss
 from dprepro.privacy.certificate import certify
@@ -95,6 +95,7 @@ def solve(
         raise UserError(f"replicates is {replicates!r}: give a whole number >= 1.")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise UserError(f"seed is {seed!r}: give a whole number >= 0.")
+    row_norm, label_bound = positive("row_norm", row_norm), positive("label_bound", label_bound)
     loss_object = get_loss(loss)
     features = _features(X, row_norm)
     labels, notes = _labels(y, features.shape[0], loss_object, label_bound)
@@ -126,13 +127,19 @@ def solve(
     )
 
 
-def _features(X: Any, row_norm: float) -> np.ndarray:
-    if not (isinstance(row_norm, (int, float)) and 0.0 < row_norm < float("inf")):
-        raise UserError(f"row_norm is {row_norm!r}: give a positive number.")
+def _reals(values: Any, name: str, wanted: str) -> np.ndarray:
+    """Return values as float64; text, objects and complex numbers are refused, not cast."""
     try:
-        features = np.ascontiguousarray(X, dtype=np.float64)
+        array = np.asarray(values)
+        if array.dtype.kind == "c":
+            raise TypeError
+        return np.ascontiguousarray(array, dtype=np.float64)
     except (TypeError, ValueError):
-        raise UserError("X does not hold numbers only: give a two-dimensional array of numbers.") from None
+        raise UserError(f"{name} does not hold numbers only: give {wanted}.") from None
+
+
+def _features(X: Any, row_norm: float) -> np.ndarray:
+    features = _reals(X, "X", "a two-dimensional array of numbers")
     if features.ndim != 2 or 0 in features.shape:
         raise UserError(f"X has shape {features.shape}: give a non-empty two-dimensional array (rows, features).")
     if not np.all(np.isfinite(features)):
@@ -149,10 +156,7 @@ def _features(X: Any, row_norm: float) -> np.ndarray:
 
 
 def _labels(y: Any, n: int, loss: Loss, label_bound: float) -> tuple[np.ndarray, tuple[str, ...]]:
-    try:
-        labels = np.ascontiguousarray(y, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise UserError("y does not hold numbers only: give one number per row of X.") from None
+    labels = _reals(y, "y", "one number per row of X")
     if labels.shape != (n,):
         raise UserError(f"y has shape {labels.shape}, but X has {n} rows: give one label per row.")
     if not np.all(np.isfinite(labels)):

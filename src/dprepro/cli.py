@@ -203,7 +203,7 @@ def _solve(options: argparse.Namespace) -> None:
         dtype=options.dtype,
         row_norm=options.row_norm,
         label_bound=options.label_bound,
-        **overrides_from(options.set),
+        **overrides_from(options.set, options.algorithm),
     )
     if options.out:
         write_solution(solution, options.out)

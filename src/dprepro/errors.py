@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import numbers
+
 
 class UserError(Exception):
     """Bad input. The command line prints the sentence and ends with exit code 2; no traceback is shown."""
@@ -24,3 +27,15 @@ class RunFailed(Exception):
 
 class LedgerMismatch(RunFailed):
     """The noise that was drawn is not the noise that the plan accounts for; the result is discarded."""
+
+
+def is_number(value: object) -> bool:
+    """Whether the value is a real number, NumPy's scalars included."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def positive(name: str, value: object) -> float:
+    """Return a finite number > 0 or raise `UserError`."""
+    if not is_number(value) or not 0.0 < float(value) < math.inf:  # type: ignore[arg-type]
+        raise UserError(f"{name} is {value!r}: give a positive number.")
+    return float(value)  # type: ignore[arg-type]

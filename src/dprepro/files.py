@@ -8,6 +8,7 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -106,11 +107,12 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not hasattr(archive, "files"):
-                raise ValueError("a single array, not an archive of named arrays")
+        opened = np.load(path, allow_pickle=False)
+        if isinstance(opened, np.ndarray):
+            raise ValueError("a single array, not an archive of named arrays")
+        with opened as archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise UserError(f"The file {path} does not exist: check the path.") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UserError(f"The file {path} is not a readable .npz ({error}): remove it and make it again.") from None

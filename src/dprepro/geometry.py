@@ -87,8 +87,10 @@ def get_set(wish: str | ConstraintSet | None) -> ConstraintSet:
     """Return a set from `None` (the whole space), `l2_ball:RADIUS`, `l1_ball:RADIUS`, or the given one."""
     if wish is None:
         return RealSpace()
-    if not isinstance(wish, str):
+    if isinstance(wish, ConstraintSet):
         return wish
+    if not isinstance(wish, str):
+        raise UserError(f"The constraint {wish!r} is not a set: write for example l2_ball:1.0.")
     name, _, argument = wish.partition(":")
     if name not in SETS:
         raise UserError(f"Unknown constraint {wish!r}: use one of {', '.join(SETS)}, for example l2_ball:1.0.")

@@ -202,7 +202,11 @@ def _tanh(xp: Any, s: Array) -> Array:
     """
     if s.dtype == xp.float32:
         return xp.tanh(s)
-    return 1.0 - 2.0 / (1.0 + xp.exp(xp.minimum(2.0 * s, 80.0)))
+    result = xp.exp(xp.minimum(2.0 * s, 80.0))
+    result += 1.0
+    result = -2.0 / result
+    result += 1.0
+    return result
 
 
 def _softplus(xp: Any, t: Array) -> Array:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dprepro.algorithms import get_algorithm
 from dprepro.errors import UserError
 from dprepro.files import read_arrays, write_arrays, write_json
 
@@ -22,11 +23,14 @@ def read_table(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, 
     if not path.exists():
         raise UserError(f"The data file {path} does not exist: check the path.")
     if path.suffix == ".npz":
+        if target is not None:
+            raise UserError(f"--target {target} does not go with {path}: an .npz file holds its labels in the array y.")
         arrays = read_arrays(path)
         if missing := {"X", "y"} - set(arrays):
             raise UserError(f"The file {path} has no array {sorted(missing)[0]!r}: store the arrays X and y in it.")
         return arrays["X"], arrays["y"], ()
     frame = _read_frame(path)
+    frame.columns = frame.columns.map(str)
     notes: tuple[str, ...] = ()
     if target is None:
         target = "y" if "y" in frame.columns else str(frame.columns[-1])
@@ -40,15 +44,15 @@ def read_table(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, 
     return features.to_numpy(dtype=float), frame[target].to_numpy(), notes
 
 
-def overrides_from(items: Sequence[str]) -> dict[str, Any]:
-    """Return the letters given as LETTER=VALUE; numbers are checked later by the algorithm."""
+def overrides_from(items: Sequence[str], algorithm: str) -> dict[str, Any]:
+    """Return the letters given as LETTER=VALUE, checked by the algorithm."""
     given: dict[str, Any] = {}
     for item in items:
         name, separator, value = item.partition("=")
         if not separator or not name or not value:
             raise UserError(f"--set {item!r} is not of the form LETTER=VALUE: write for example --set T=10.")
         given[name] = value
-    return given
+    return get_algorithm(algorithm).check_letters(given)
 
 
 def check_out(out: Path | None) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 
-from dprepro.provenance import PACKAGE
+from dprepro.provenance import PACKAGE, digest
 
 _STAGES = ("dataset", "certify", "run", "optimum", "collect")
 
@@ -19,6 +20,12 @@ def use_this_interpreter() -> None:
     for variable, folder in (("PATH", os.path.dirname(sys.executable)), ("PYTHONPATH", str(PACKAGE.parent))):
         before = os.environ.get(variable)
         os.environ[variable] = folder + (os.pathsep + before if before else "")
+
+
+@functools.cache
+def code(stage: str, *, algorithm: str = "", dataset: str = "", target: str = "") -> str:
+    """Return the digest of a stage's sources as they are when the workflow starts."""
+    return digest(source_modules(stage, algorithm=algorithm, dataset=dataset, target=target))
 
 
 def source_modules(stage: str, *, algorithm: str = "", dataset: str = "", target: str = "") -> list[str]:

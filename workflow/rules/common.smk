@@ -4,8 +4,7 @@ import sys
 
 from dprepro.errors import UserError
 from dprepro.experiments import load_experiments
-from dprepro.provenance import digest
-from dprepro.workflow import source_modules, use_this_interpreter
+from dprepro.workflow import code, use_this_interpreter
 
 use_this_interpreter()
 
@@ -55,12 +54,7 @@ def job_json(wildcards):
 
 def job_code(stage):
     """Return a function from a job to the digest of the sources that this stage uses for it."""
-
-    def code(wildcards):
-        job = JOBS[wildcards.experiment, wildcards.job]
-        return digest(source_modules(stage, algorithm=job.algorithm))
-
-    return code
+    return lambda wildcards: code(stage, algorithm=JOBS[wildcards.experiment, wildcards.job].algorithm)
 
 
 def job_dataset(suffix):

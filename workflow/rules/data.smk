@@ -10,7 +10,7 @@ rule dataset:
         "../../envs/dprepro.yaml"
     params:
         spec=lambda wildcards: shlex.quote(json.dumps(DATASETS[wildcards.dataset], sort_keys=True)),
-        code=lambda wildcards: digest(source_modules("dataset", dataset=DATASETS[wildcards.dataset]["name"])),
+        code=lambda wildcards: code("dataset", dataset=DATASETS[wildcards.dataset]["name"]),
     message:
         "Preparing dataset {wildcards.dataset}"
     shell:
@@ -33,7 +33,7 @@ rule optimum:
         spec=lambda wildcards: shlex.quote(
             json.dumps(EXPERIMENTS[wildcards.experiment].problem(wildcards.dataset), sort_keys=True)
         ),
-        code=digest(source_modules("optimum")),
+        code=code("optimum"),
     message:
         "Finding the non-private optimum of {wildcards.experiment} on {wildcards.dataset}"
     shell:

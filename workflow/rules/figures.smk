@@ -24,7 +24,7 @@ rule figure:
     conda:
         "../../envs/dprepro.yaml"
     params:
-        code=lambda wildcards: digest(source_modules("figure", target=wildcards.experiment)),
+        code=lambda wildcards: code("figure", target=wildcards.experiment),
     message:
         "Drawing {wildcards.experiment}"
     shell:

@@ -55,7 +55,7 @@ rule collect:
     conda:
         "../../envs/dprepro.yaml"
     params:
-        code=digest(source_modules("collect")),
+        code=code("collect"),
     message:
         "Collecting the runs of {wildcards.experiment}"
     shell:

@@ -23,7 +23,7 @@ rule table:
     conda:
         "../../envs/dprepro.yaml"
     params:
-        code=lambda wildcards: digest(source_modules("table", target=wildcards.experiment)),
+        code=lambda wildcards: code("table", target=wildcards.experiment),
     message:
         "Writing the table of {wildcards.experiment}"
     shell:

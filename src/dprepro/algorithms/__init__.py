@@ -25,7 +25,7 @@ def get_algorithm(name: str) -> Algorithm:
     """Return the algorithm of that name; only its own module is imported."""
     known = names()
     if name not in known:
-        close = difflib.get_close_matches(name, known, n=1)
+        close = difflib.get_close_matches(str(name), known, n=1)
         hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(known)}."
         raise UserError(f"Unknown algorithm {name!r}: {hint}")
     algorithm: Algorithm = importlib.import_module(f"{__name__}.{name}").ALGORITHM

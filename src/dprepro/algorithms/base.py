@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.errors import UserError
+from dprepro.errors import UserError, VacuousSetting
 from dprepro.privacy.accounting import check_delta, check_epsilon
 from dprepro.privacy.events import Event, event_from_json, event_to_json
 from dprepro.problems.erm import ProblemSpec
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Array = Any
 VARIANTS = ("published",)
+LARGEST_N = 10**30
+# Beyond any use; keeps the arithmetic of the plans within floating-point numbers.
+LARGEST_LETTER = 1e100
 
 _NEED_TEXTS = {
     "smooth": ("a smooth loss", "choose another loss"),
@@ -184,7 +187,7 @@ class Letter:
         except (TypeError, ValueError, OverflowError):
             noun = "a whole number" if self.kind is int else "a number"
             raise UserError(f"{name} of {algorithm} is {value!r}: give {noun} > 0 ({self.meaning}).") from None
-        if not (0.0 < number < math.inf):
+        if not (0.0 < number < LARGEST_LETTER):
             raise UserError(f"{name} of {algorithm} is {value!r}: give a finite number > 0 ({self.meaning}).")
         return self.kind(number)
 
@@ -192,9 +195,14 @@ class Letter:
 def smallest_n(setting: Setting, works: Callable[[float], bool]) -> int:
     """Return the smallest n for which `works` holds (it must be monotone in n)."""
     low, high = 0, 1
-    while not works(high):
+    while not works(float(high)):
         low, high = high, 2 * high
+        if high > LARGEST_N:
+            raise VacuousSetting(
+                f"epsilon = {setting.epsilon:g} with delta = {setting.delta:g} is out of reach: no data set of up to "
+                f"{LARGEST_N:.0e} records would give the theorem a step to run. Give a larger epsilon, or set T."
+            )
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if works(middle) else (middle, high)
+        low, high = (low, middle) if works(float(middle)) else (middle, high)
     return high

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms._svrg import INNER, inner_event, sampling_condition
 from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, smallest_n
-from dprepro.errors import VacuousSetting
+from dprepro.errors import UserError, VacuousSetting
 
 if TYPE_CHECKING:
     from dprepro.run import Execution
 
 Array = Any
+
+# 2^40 inner steps would take months.
+MOST_EPOCHS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +52,8 @@ class DPSVRGPP(Algorithm):
         eta = given.get("eta", 1.0 / (13.0 * problem.L))
         m = given.get("m", 10)
         T = given.get("T") or _epochs(setting)
+        if T > MOST_EPOCHS:
+            raise UserError(f"T of dp_svrg_pp is {T}: its epochs double, so give at most {MOST_EPOCHS}.")
         c = given.get("c", 1.0)
         sigma = 0.0
         if setting.noisy:

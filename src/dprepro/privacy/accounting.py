@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dprepro.errors import UserError
+from dprepro.errors import UserError, is_number
 from dprepro.privacy.events import Event, GaussianEvent, UnprotectedEvent
+
+SMALLEST_DELTA = 1e-300
+SMALLEST_EPSILON = 1e-300
 
 
 @dataclass(frozen=True)
@@ -85,18 +87,14 @@ def account(events: Sequence[Event], delta: float) -> Accounted:
 
 def check_epsilon(epsilon: float) -> float:
     """Return a valid epsilon (positive, infinity allowed) or raise `UserError`."""
-    if not _is_number(epsilon) or not epsilon > 0:
+    if not is_number(epsilon) or not epsilon >= SMALLEST_EPSILON:
         raise UserError(f"epsilon is {epsilon!r}: give a number > 0 (inf for no noise).")
     return float(epsilon)
 
 
 def check_delta(delta: float) -> float:
     """Return a valid delta or raise `UserError`."""
-    if not _is_number(delta) or not 0.0 < delta < 1.0:
+    # 1/delta must exist as a number: smaller ones are no use to anybody.
+    if not is_number(delta) or not SMALLEST_DELTA <= delta < 1.0:
         raise UserError(f"delta is {delta!r}: give a number strictly between 0 and 1, for example 1e-5.")
     return float(delta)
-
-
-def _is_number(value: object) -> bool:
-    """Whether the value is a real number, NumPy's scalars included."""
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dprepro.errors import UserError
 from dprepro.files import atomic_path, jsonable, read_arrays, read_json
 
 # What a figure or table says of its origin; taken from the runs, equal for equal runs.
@@ -48,7 +49,12 @@ def read_collected(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return a collected table and its metadata."""
     import pyarrow.parquet
 
-    table = pyarrow.parquet.read_table(path)
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except FileNotFoundError:
+        raise UserError(f"The table {path} does not exist: make it with snakemake, or check the path.") from None
+    except (OSError, ValueError) as error:  # pyarrow's errors for damaged files are ValueErrors
+        raise UserError(f"The table {path} cannot be read ({str(error).splitlines()[0]}): make it again.") from None
     metadata = json.loads(table.schema.metadata[METADATA_KEY])
     metadata["origins"] = [json.loads(origin) for origin in metadata["origins"]]
     return table.to_pandas(), metadata

@@ -1,0 +1,178 @@
+"""The real workflow at its smoke scale, in a copy of the checkout that tests may edit, kill and delete."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("Snakefile", "workflow", "profiles", "config", "envs", "src/dprepro")
+SMOKE = "config/scales/smoke.yaml"
+PATIENCE_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What Snakemake ended with: exit code and all that it said."""
+
+    code: int
+    text: str
+
+    @property
+    def jobs(self) -> list[str]:
+        """The messages of the jobs it ran or, in a dry run, would run."""
+        return sorted(set(re.findall(r"^Job \d+: (.+)$", self.text, re.MULTILINE)))
+
+    @property
+    def sentences(self) -> list[str]:
+        """What dprepro itself had to say."""
+        return [line for line in self.text.splitlines() if line.startswith("dprepro: ")]
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A copy of the checkout with its own sources; nothing it does reaches the original."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables commands run with: this copy's sources, no network, none of the user's settings."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("DPREPRO_", "SNAKEMAKE_"))}
+        path = os.pathsep.join([os.path.dirname(sys.executable), kept.get("PATH", "")])
+        cache = self.folder / ".cache"
+        return {
+            **kept,
+            "PATH": path,
+            "PYTHONPATH": str(self.folder / "src"),
+            "DPREPRO_OFFLINE": "1",
+            "DPREPRO_CACHE_DIR": str(cache),
+        }
+
+    def command(self, *arguments: str, config: str = SMOKE) -> list[str]:
+        """Return the command line; targets come first because `--configfile` takes all names that follow."""
+        return [sys.executable, "-m", "snakemake", *arguments, "--cores", "2", "--configfile", config]
+
+    def snakemake(self, *arguments: str, config: str = SMOKE) -> Outcome:
+        """Run Snakemake to its end."""
+        done = subprocess.run(
+            self.command(*arguments, config=config),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        return Outcome(done.returncode, done.stdout)
+
+    def planned(self, *targets: str, config: str = SMOKE) -> list[str]:
+        """Return the messages of the jobs that a dry run lists."""
+        outcome = self.snakemake(*targets, "--dry-run", config=config)
+        assert outcome.code == 0, outcome.text
+        assert outcome.jobs or "Nothing to be done" in outcome.text
+        return outcome.jobs
+
+    def interrupt(self, target: str, number: signal.Signals, *, group: bool) -> None:
+        """Start Snakemake and send a signal, to it alone or to its group, once three runs have written results.
+
+        Only two run at a time, so Snakemake has seen at least one of them end.
+        """
+        process = subprocess.Popen(
+            self.command(target),
+            cwd=self.folder,
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            deadline = time.monotonic() + PATIENCE_SECONDS
+            while len(self.files("runs/*/*.npz")) < 3:
+                assert process.poll() is None, "it ended before three runs were done"
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            (os.killpg if group else os.kill)(process.pid, number)
+            assert process.wait(PATIENCE_SECONDS) != 0
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+    @property
+    def results(self) -> Path:
+        """The folder of the smoke scale's results."""
+        return self.folder / "results" / "smoke"
+
+    def files(self, pattern: str) -> dict[str, Path]:
+        """Return the result files that match, by their path inside the results."""
+        return {str(path.relative_to(self.results)): path for path in sorted(self.results.glob(pattern))}
+
+    def everything(self) -> set[str]:
+        """Return all files but Snakemake's own notes and Python's caches."""
+        files = (path.relative_to(self.folder) for path in self.folder.rglob("*") if path.is_file())
+        return {str(path) for path in files if not {".snakemake", "__pycache__"} & set(path.parts)}
+
+    def edit(self, name: str, change: Callable[[str], str]) -> None:
+        """Change a source file."""
+        path = self.folder / "src" / "dprepro" / name
+        before = path.read_text(encoding="utf-8")
+        after = change(before)
+        assert after != before
+        path.write_text(after, encoding="utf-8")
+
+    def write_config(self, text: str) -> str:
+        """Write a configuration to lay over the default one and return its name."""
+        (self.folder / "mine.yaml").write_text(text, encoding="utf-8")
+        return "mine.yaml"
+
+    def copy(self, folder: Path) -> Checkout:
+        """Return a copy with the same times of all files, so that what is up to date stays so."""
+        shutil.copytree(self.folder, folder, symlinks=True)
+        return Checkout(folder)
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout in which nothing has been run. Not to be changed: take `checkout`."""
+    folder = tmp_path_factory.mktemp("pristine") / "checkout"
+    for part in PARTS:
+        source, target = ROOT / part, folder / part
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir() and not source.is_symlink():
+            shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, target, follow_symlinks=False)
+    return Checkout(folder)
+
+
+@pytest.fixture(scope="session")
+def finished(pristine: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout in which the whole smoke scale has run undisturbed. Not to be changed: take `done`."""
+    checkout = pristine.copy(tmp_path_factory.mktemp("finished") / "checkout")
+    outcome = checkout.snakemake()
+    assert outcome.code == 0, outcome.text
+    return checkout
+
+
+@pytest.fixture
+def checkout(pristine: Checkout, tmp_path: Path) -> Checkout:
+    """A checkout of one's own in which nothing has been run."""
+    return pristine.copy(tmp_path / "checkout")
+
+
+@pytest.fixture
+def done(finished: Checkout, tmp_path: Path) -> Checkout:
+    """A checkout of one's own in which the smoke scale is up to date."""
+    return finished.copy(tmp_path / "checkout")
