@@ -1,4 +1,4 @@
-"""Shared fixtures: small problems, both backends."""
+"""Shared fixtures: one BLAS thread, both backends."""
 
 from __future__ import annotations
 
@@ -7,37 +7,9 @@ import os
 for _variable in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
-import numpy as np
 import pytest
 
 from dprepro.arrays import get_backend, strict_backend
-from dprepro.geometry import get_set
-from dprepro.losses import get_loss
-from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
-from dprepro.regularizers import get_regularizer
-
-
-def rows(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of norm below one and labels that depend on the first coordinates."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    X /= np.linalg.norm(X, axis=1, keepdims=True) * (1 + 1e-9)
-    y = np.where(X @ np.linspace(3.0, -1.0, d) + 0.3 * rng.normal(size=n) > 0, 1.0, -1.0)
-    return X, y
-
-
-def make_problem(
-    n=120, d=7, *, loss="logistic", regularizer=0.1, constraint=None, backend=None, dtype="float64", data=None
-) -> EmpiricalRisk:
-    X, y = rows(n, d) if data is None else data
-    spec = ProblemSpec(
-        n=X.shape[0],
-        d=X.shape[1],
-        loss=get_loss(loss),
-        regularizer=get_regularizer(regularizer),
-        constraint=get_set(constraint),
-    )
-    return EmpiricalRisk(spec, X, y, backend or get_backend("cpu", dtype))
 
 
 @pytest.fixture(params=["numpy", "strict"])

@@ -122,7 +122,7 @@ def test_gpu_gives_the_cpu_gradient():
     """Runs only where a GPU answers; compares a full gradient with NumPy's."""
     if problem := arrays.gpu_problem():
         pytest.skip(problem)
-    from conftest import make_problem
+    from support import make_problem
 
     W = np.random.default_rng(1).normal(size=(64, 7))
     results = []

@@ -300,6 +300,7 @@ def bad_files(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("name", "complaint"), BAD_FILES.items(), ids=BAD_FILES.keys())
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_bad_data_file_is_refused_in_one_line_and_nothing_is_written(
     name: str, complaint: str, bad_files: Path, run: Run, tmp_path: Path
 ) -> None:
@@ -342,6 +343,7 @@ def test_a_bad_data_file_is_refused_in_one_line_and_nothing_is_written(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
+@pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_bad_option_is_refused_in_one_line_and_nothing_is_written(
     options: tuple[str, ...], complaint: str, data: Path, run: Run, tmp_path: Path
 ) -> None:

@@ -145,7 +145,8 @@ def _features(X: Any, row_norm: float) -> np.ndarray:
     if not np.all(np.isfinite(features)):
         row, column = np.argwhere(~np.isfinite(features))[0]
         raise UserError(f"X has a NaN or infinite value at row {row}, column {column}: clean the data first.")
-    norms = np.linalg.norm(features, axis=1)
+    with np.errstate(over="ignore"):
+        norms = np.linalg.norm(features, axis=1)
     worst = int(np.argmax(norms))
     if norms[worst] > row_norm * (1.0 + _NORM_SLACK):
         raise UserError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 
 
@@ -35,7 +34,7 @@ def is_number(value: object) -> bool:
 
 
 def positive(name: str, value: object) -> float:
-    """Return a finite number > 0 or raise `UserError`."""
-    if not is_number(value) or not 0.0 < float(value) < math.inf:  # type: ignore[arg-type]
+    """Return a positive number of sane size or raise `UserError`."""
+    if not is_number(value) or not 1e-100 < float(value) < 1e100:  # type: ignore[arg-type]
         raise UserError(f"{name} is {value!r}: give a positive number.")
     return float(value)  # type: ignore[arg-type]

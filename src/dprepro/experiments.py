@@ -114,15 +114,16 @@ def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[E
     for name in [*config["experiments"], *overrides]:
         if name not in known:
             raise UserError(f"Unknown experiment {name!r} in the configuration: {_suggest(name, known)}")
-    experiments = []
-    for name in config["experiments"]:
+    experiments = {}
+    # Overrides of an experiment that is not run are checked too: a typo there should not wait.
+    for name in dict.fromkeys([*config["experiments"], *overrides]):
         path = folder / "experiments" / f"{name}.yaml"
         spec = merge(read_yaml(path), overrides.get(name, {}))
         where = f"{path} with the configuration's overrides" if name in overrides else str(path)
         validate(spec, "experiment", folder, where)
         _check_names(spec, where)
-        experiments.append(Experiment(name, spec, int(config["seed"]), str(config["device"])))
-    return experiments
+        experiments[name] = Experiment(name, spec, int(config["seed"]), str(config["device"]))
+    return [experiments[name] for name in config["experiments"]]
 
 
 def load_config(files: Sequence[Path], folder: Path = CONFIG) -> dict[str, Any]:
@@ -268,3 +269,7 @@ def _check_label(algorithm: Mapping[str, Any], where: str) -> None:
     for name in used:
         if name not in known:
             raise UserError(f"{where} uses {{{name}}}; {_suggest(name, known)}")
+    try:
+        algorithm["label"].format_map(dict.fromkeys(known, 1))
+    except ValueError as error:
+        raise UserError(f"{where} is {algorithm['label']!r}, which cannot be formatted ({error}).") from None

@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 import pytest
-from conftest import make_problem, rows
+from support import make_problem, rows
 
 from dprepro.algorithms import get_algorithm, names
 from dprepro.algorithms.base import Plan, Setting

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
-from conftest import make_problem, rows
 from scipy.optimize import minimize
+from support import make_problem, rows
 
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Setting

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from conftest import make_problem
+from support import make_problem
 
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Setting

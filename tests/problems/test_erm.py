@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import make_problem, rows
+from support import make_problem, rows
 
 from dprepro.arrays import Backend, get_backend
 from dprepro.geometry import L1Ball, RealSpace

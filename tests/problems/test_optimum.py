@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import make_problem, rows
 from scipy.optimize import minimize
+from support import make_problem, rows
 
 from dprepro.errors import RunFailed
 from dprepro.problems.optimum import TOLERANCE, find_optimum

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.workflow
 
 EXPERIMENT = "wyx17_fig1"
+TARGET = f"results/smoke/tables/{EXPERIMENT}.csv"
 RUNS = 6
 
 
@@ -30,15 +31,15 @@ RUNS = 6
 def test_a_stopped_run_is_taken_up_again_and_ends_with_the_same_bits(
     number: signal.Signals, group: bool, checkout: Checkout, finished: Checkout
 ) -> None:
-    checkout.interrupt(EXPERIMENT, number, group=group)
+    checkout.interrupt(TARGET, number, group=group)
     assert 3 <= len(checkout.files("runs/*/*.npz")) < RUNS, "it was stopped in the middle"
     early = {name: path.stat().st_mtime_ns for name, path in checkout.files("datasets/*.npz").items()}
     if number == signal.SIGKILL:
-        assert checkout.snakemake(EXPERIMENT, "--unlock").code == 0
+        assert checkout.snakemake(TARGET, "--unlock").code == 0
     else:
         assert sorted(checkout.folder.rglob("*.partial")) == [], "nothing half-written is left"
 
-    outcome = checkout.snakemake(EXPERIMENT)
+    outcome = checkout.snakemake(TARGET)
     assert outcome.code == 0, outcome.text
     assert 0 < sum(job.startswith("Running") for job in outcome.jobs) < RUNS, "what was done is kept"
     assert early == {name: path.stat().st_mtime_ns for name, path in checkout.files("datasets/*.npz").items()}

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Array = Any
 VARIANTS = ("published",)
 LARGEST_N = 10**30
+LARGEST_WORK = 10**15
 # Beyond any use; keeps the arithmetic of the plans within floating-point numbers.
 LARGEST_LETTER = 1e100
 
@@ -138,7 +139,13 @@ class Algorithm(ABC):
     def plan(self, setting: Setting, **overrides: Any) -> Plan:
         """Check the setting and the overrides, then compute the plan."""
         self.check_needs(setting.problem)
-        return self.compute_plan(setting, self.check_letters(overrides))
+        plan = self.compute_plan(setting, self.check_letters(overrides))
+        if plan.gradient_evaluations > LARGEST_WORK:
+            raise UserError(
+                f"{self.name} would make {plan.gradient_evaluations:.1e} gradient evaluations at this setting, which no"
+                f" machine finishes: set {', '.join(sorted(set(self.letters) & {'T', 'm'}))}, or regularize more."
+            )
+        return plan
 
     def check_letters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the given letters in their proper types or raise `UserError`."""
