@@ -58,6 +58,7 @@ class Execution:
         self._ledger = Ledger(plan.events, problem.spec.d, seed, slots, problem.backend)
         self._keep = checkpoint_rounds(plan.rounds)
         self._round = 0
+        self._asked_full = self._asked_sampled = False
         self._clock = time.perf_counter if self._backend.name == "cupy" else time.process_time
         self._started = self._clock()
         self._record(self.zeros())
@@ -86,16 +87,22 @@ class Execution:
     def full_gradient(self, W: Array) -> Array:
         """Return grad F at each row of W: n gradient evaluations."""
         self.gradient_evaluations += self._problem.spec.n
+        self._asked_full = True
         return self._problem.gradient(W)
 
     def sample_gradient(self, W: Array, index: Array) -> Array:
         """Return each replicate's gradient at its own sample: one gradient evaluation."""
         self.gradient_evaluations += 1
+        self._asked_sampled = True
         return self._problem.sample_gradients(W, index)
 
     def gradient_difference(self, W: Array, V: Array, index: Array) -> Array:
-        """Return grad f(w, z_i) - grad f(v, z_i) for each replicate: two gradient evaluations."""
-        self.gradient_evaluations += 2
+        """Return grad f(w, z_i) - grad f(v, z_i) for each replicate, averaged over its batch if it has one.
+
+        Two gradient evaluations for each record of a batch.
+        """
+        self.gradient_evaluations += 2 * (1 if index.ndim == 1 else index.shape[1])
+        self._asked_sampled = True
         return self._problem.sample_differences(W, V, index)
 
     def regularizer_gradient(self, W: Array) -> Array:
@@ -118,7 +125,7 @@ class Execution:
 
     def check(self, plan: Plan) -> None:
         """Raise unless the run did what its plan says: the events, the gradients and the rounds."""
-        self._ledger.check()
+        self._ledger.check(self._asked_full, self._asked_sampled)
         if self.gradient_evaluations != plan.gradient_evaluations or self._round != plan.rounds:
             raise RunFailed(
                 f"{plan.algorithm} made {self.gradient_evaluations} gradient evaluations in {self._round} rounds, "

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dprepro.errors import RunFailed
+
 # Bits of a 64-bit word: the high 40 give the radius (largest normal 7.5), the low 24 the angle.
 _ANGLE_BITS = 24
 _RADIUS_BITS = 64 - _ANGLE_BITS
@@ -91,6 +93,50 @@ class Streams:
     def integers(self, first_step: int, steps: int, n: int) -> np.ndarray:
         """Return integers uniform on {0, ..., n-1} of shape (steps, slots), int64."""
         return np.minimum((self.uniforms(first_step, steps) * n).astype(np.int64), n - 1)
+
+    def subsets(self, first_step: int, steps: int, size: int, n: int) -> np.ndarray:
+        """Return `size` distinct integers of {0, ..., n-1} per step and slot: (steps, slots, size), int64.
+
+        A fixed number of words serves each step. Small subsets are the first distinct ones of a sequence of
+        uniform integers, which makes every subset equally likely; large ones the positions of the smallest of n
+        random words.
+        """
+        block = np.zeros((steps, self.slots, size), dtype=np.int64)
+        spare = _spare_words(size, n)
+        width = n if spare is None else size + spare
+        for slot, words in self._words.items():
+            raw = words.read(first_step * width, steps * width).reshape(steps, width)
+            if spare is None:
+                block[:, slot, :] = np.argpartition(raw, size - 1, axis=1)[:, :size]
+            else:
+                uniforms = ((raw >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+                drawn = np.minimum((uniforms * n).astype(np.int64), n - 1)
+                block[:, slot, :] = _first_distinct(drawn, size)
+        return block
+
+
+def _spare_words(size: int, n: int) -> int | None:
+    """Return how many draws beyond `size` make running out of distinct ones practically impossible.
+
+    The expected number of repeats is below e = size^2 / n for size <= n / 4; e + 12 sqrt(e) + 40 of them have a
+    probability below 1e-30. None where ordering n words is the quicker way.
+    """
+    if size > n // 4 or n <= 2000 + 10 * size:
+        return None
+    repeats = size * size / n
+    return int(repeats + 12.0 * np.sqrt(repeats) + 40.0)
+
+
+def _first_distinct(drawn: np.ndarray, size: int) -> np.ndarray:
+    """Return the first `size` distinct numbers of each row."""
+    result = drawn[:, :size].copy()
+    ordered = np.sort(result, axis=1)
+    for row in np.flatnonzero(np.any(ordered[:, 1:] == ordered[:, :-1], axis=1)):
+        values, places = np.unique(drawn[row], return_index=True)
+        if values.size < size:
+            raise RunFailed("A random batch ran out of distinct records; choose another seed.")
+        result[row] = drawn[row][np.sort(places)[:size]]
+    return result
 
 
 def _box_muller(words: np.ndarray, scale: np.float32, even: np.ndarray, odd: np.ndarray) -> None:

@@ -10,7 +10,19 @@ from hypothesis import strategies as st
 
 from dprepro.errors import UserError
 from dprepro.privacy.accounting import account, gaussian_delta, gaussian_epsilon
-from dprepro.privacy.events import GaussianEvent, QueryPart, UnprotectedEvent, event_from_json, event_to_json
+from dprepro.privacy.composition import optimal_pure
+from dprepro.privacy.events import (
+    ConditionEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    ParallelEvent,
+    QueryPart,
+    SelectionEvent,
+    TreeEvent,
+    UnprotectedEvent,
+    event_from_json,
+    event_to_json,
+)
 
 
 def hockey_stick(mu, epsilon):
@@ -68,11 +80,42 @@ def test_full_batch_releases_compose_as_gaussian_dp():
     assert accounted.tight
 
 
-def test_sampled_releases_are_charged_without_credit_and_said_not_to_be_tight():
-    sampled = GaussianEvent("inner", 1.0, (QueryPart(0.2, 1, 100), QueryPart(0.01, 100, 100)), 5)
+def test_sampled_releases_are_charged_less_than_full_ones_and_more_than_their_lower_bound():
+    sampled = GaussianEvent("inner", 1.0, (QueryPart(0.5, 5, 100),), 50)
     accounted = account((sampled,), 1e-5)
-    assert accounted.epsilon == pytest.approx(gaussian_epsilon(math.sqrt(5) * 0.21, 1e-5), rel=1e-12)
-    assert not accounted.tight
+    assert accounted.lower <= accounted.epsilon < 0.2 * account((full(1.0, 0.5, 50),), 1e-5).epsilon
+    assert accounted.delta(accounted.epsilon) <= 1e-5 * 1.01
+
+
+def test_summed_parts_cost_at_least_each_part_and_at_most_separate_noises():
+    parts = (QueryPart(0.5, 5, 100), QueryPart(0.02, 100, 100))
+    both = account((GaussianEvent("sum", 1.0, parts, 50),), 1e-5).epsilon
+    each = [account((GaussianEvent("one", 1.0, (part,), 50),), 1e-5).epsilon for part in parts]
+    halves = tuple(GaussianEvent(str(k), 0.5**0.5, (part,), 50) for k, part in enumerate(parts))
+    assert max(each) < both <= account(halves, 1e-5).epsilon * 1.01
+
+
+def test_parallel_branches_cost_the_worst_and_conditions_take_their_delta():
+    cheap, dear = (full(4.0, 0.3, 1, "a"),), (full(1.0, 0.3, 1, "b"),)
+    assert account((ParallelEvent("p", (cheap, dear)),), 1e-5).epsilon == account(dear, 1e-5).epsilon
+    conditioned = account((*dear, ConditionEvent("sensitivity", 4e-6)), 1e-5).epsilon
+    assert conditioned == gaussian_epsilon(0.3, 6e-6)
+    assert account((*dear, ConditionEvent("sensitivity", 2e-5)), 1e-5).epsilon == math.inf
+
+
+def test_selections_and_trees_use_their_own_bounds():
+    laplace = SelectionEvent("max", "laplace", 20.0, 0.5, 30)
+    gumbel = SelectionEvent("max", "gumbel", 20.0, 0.5, 30)
+    assert account((laplace,), 1e-5).epsilon == pytest.approx(optimal_pure(0.05, 30, 1e-5))
+    assert account((gumbel,), 1e-5).epsilon < account((laplace,), 1e-5).epsilon
+    tree = TreeEvent("tree", 2.0, 0.5, 8, 1)
+    assert account((tree,), 1e-5).epsilon == pytest.approx(gaussian_epsilon(0.25 * 2.0, 1e-5))
+
+
+def test_laplace_noise_is_pure_dp_at_worst():
+    event = LaplaceEvent("noise", 2.0, 1.0, 1)
+    assert account((event,), 1e-12).epsilon == pytest.approx(0.5, rel=0.01)
+    assert account((LaplaceEvent("noise", 2.0, 1.0, 40),), 1e-5).epsilon < 20.0
 
 
 def test_charging_a_sampled_release_as_full_is_an_upper_bound():
@@ -93,5 +136,7 @@ def test_no_noise_and_unprotected_quantities_have_no_finite_epsilon():
 
 
 def test_events_survive_json():
-    for event in (full(2.0, 0.1, 9), UnprotectedEvent("step size", 3)):
+    parallel = ParallelEvent("p", ((full(4.0, 0.3, 1, "a"),), (SelectionEvent("max", "gumbel", 1.0, 0.5, 3),)))
+    tree, condition = TreeEvent("t", 1.0, 0.5, 8, 2), ConditionEvent("c", 1e-6)
+    for event in (full(2.0, 0.1, 9), UnprotectedEvent("step size", 3), parallel, tree, condition):
         assert event_from_json(event_to_json(event)) == event

@@ -7,11 +7,21 @@ from support import make_problem
 
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Setting
+from dprepro.errors import UserError
+from dprepro.geometry import RealSpace
+from dprepro.losses import Logistic
 from dprepro.privacy.certificate import certify
+from dprepro.problems.erm import ProblemSpec
+from dprepro.regularizers import Regularizer
 
 
-def certificate(name, *, n=120, epsilon=1.0, delta=1e-3, **letters):
-    setting = Setting(make_problem(n=n).spec, epsilon, delta)
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DPREPRO_CACHE_DIR", str(tmp_path))
+
+
+def certificate(name, *, n=120, epsilon=1.0, delta=1e-3, variant="published", **letters):
+    setting = Setting(make_problem(n=n).spec, epsilon, delta, variant)
     return certify(get_algorithm(name).plan(setting, **letters))
 
 
@@ -27,14 +37,40 @@ def test_dp_gd_as_published_spends_more_than_it_claims(epsilon, accounted):
 def test_dp_gd_with_the_proofs_constant_is_certified():
     found = certificate("dp_gd", T=10, c=8.0)
     assert found["epsilon_accounted"] <= 1.0
+    assert found["verdict"].startswith("loose (1.44 times")
+    assert found["noise_ratio"] == pytest.approx(1.443, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "letters"), [("dp_gd", {"T": 10}), ("dp_svrg", {"T": 2, "m": 50}), ("dp_svrg_pp", {"T": 3})]
+)
+def test_certified_variant_spends_what_it_claims_and_hardly_less(name, letters):
+    published = certificate(name, **letters)
+    found = certificate(name, variant="certified", **letters)
     assert found["verdict"] == "certified"
+    assert 0.95 <= found["epsilon_accounted"] <= 1.0
+    assert found["delta_at_claimed_epsilon"] <= 1.1e-3
+    assert published["epsilon_accounted"] > 1.0
+    # the same numbers, other noise
+    sigmas = [record["events"][0]["sigma"] for record in (published, found)]
+    assert sigmas[0] / sigmas[1] == pytest.approx(published["noise_ratio"], rel=0.01)
 
 
-def test_sampled_mechanism_is_not_certified_and_its_condition_fails():
-    found = certificate("dp_svrg", T=2, m=50)
-    assert found["verdict"].startswith("not certified")
+def test_dp_svrg_as_published_in_the_papers_own_experiment_is_not_private():
+    """n = 200,000, T = 15, m = 5000, epsilon = 1, delta = 1e-3."""
+    spec = ProblemSpec(200_000, 54, Logistic(), Regularizer(l2=0.01), RealSpace())
+    found = certify(get_algorithm("dp_svrg").plan(Setting(spec, 1.0, 1e-3), T=15, m=5000))
+    assert found["verdict"].startswith("not private as published (accounted epsilon = 4.")
+    assert 4.6e5 <= found["epsilon_lower"] <= found["epsilon_accounted"] <= 4.75e5
+    assert found["probability_record_seen"] == pytest.approx(0.3127, abs=1e-4)
     assert found["conditions"][0]["holds"] is False
-    assert found["adjacency"] == "replace-one"
+    assert "5.33e+05" in found["conditions"][0]["detail"]
+    assert found["noise_ratio"] == pytest.approx(1 / 180, rel=0.02)
+
+
+def test_no_noise_certifies_a_step_size_that_is_not_private():
+    with pytest.raises(UserError, match="No amount of noise"):
+        certificate("dp_svrg", variant="certified", T=3, m=50, step="bb")
 
 
 def test_barzilai_borwein_step_is_reported_as_unprotected():

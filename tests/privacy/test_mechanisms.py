@@ -4,14 +4,23 @@ import numpy as np
 import pytest
 
 from dprepro.errors import LedgerMismatch
-from dprepro.privacy.events import GaussianEvent, QueryPart, UnprotectedEvent
-from dprepro.privacy.mechanisms import BLOCK_STEPS, GaussianMechanism, Ledger
+from dprepro.privacy.events import (
+    ConditionEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    ParallelEvent,
+    QueryPart,
+    SelectionEvent,
+    TreeEvent,
+    UnprotectedEvent,
+)
+from dprepro.privacy.mechanisms import BLOCK_STEPS, GaussianMechanism, Ledger, Slots
 
 EVENT = GaussianEvent("inner", 0.37, (QueryPart(1.0, 1, 500),), 1000)
 
 
 def mechanism(backend, event=EVENT, replicates=range(64), d=30):
-    return GaussianMechanism(event, d, 5, list(replicates), backend)
+    return GaussianMechanism(event, d, Slots(5, tuple(replicates), backend))
 
 
 def test_drawn_noise_has_the_stated_variance_within_one_percent(backend):
@@ -76,7 +85,7 @@ def test_ledger_refuses_less_noise_or_another_count_than_planned(backend, draws,
 
 def test_ledger_refuses_what_was_never_planned(backend):
     book = ledger(backend, GaussianEvent("a", 1.0, EVENT.parts, 0))
-    with pytest.raises(LedgerMismatch, match="no Gaussian mechanism"):
+    with pytest.raises(LedgerMismatch, match="no GaussianMechanism"):
         book.gaussian("z")
     book.unprotected("surprise")
     with pytest.raises(LedgerMismatch, match="surprise"):
@@ -89,3 +98,101 @@ def test_stopping_in_the_middle_of_a_block_counts_only_what_was_handed_out(backe
         if position == 2:
             break
     assert book.entries()[0].count == 3
+
+
+def more(backend, *events, d=3, replicates=range(64)):
+    return Ledger(events, d, 7, list(replicates), backend)
+
+
+def test_batches_are_distinct_records_drawn_uniformly(backend):
+    """Chi-square on how often each of 40 records is drawn: false alarm below 1e-7."""
+    from scipy.stats import chi2
+
+    for population, batch in ((40, 8), (5000, 12)):
+        event = GaussianEvent("inner", 0.0, (QueryPart(1.0, batch, population),), 60)
+        index = np.stack([backend.to_host(i) for i, _ in more(backend, event).gaussian("inner").sampled(60)])
+        assert index.shape == (60, 64, batch)
+        ordered = np.sort(index, axis=-1)
+        assert np.all(ordered[..., 1:] > ordered[..., :-1])
+        counts = np.bincount(index.ravel() * 40 // population, minlength=40)
+        spread = counts.mean() * (1 - batch / population)
+        assert chi2.sf(np.sum((counts - counts.mean()) ** 2) / spread, 39) > 1e-7
+
+
+def test_laplace_noise_has_the_stated_scale(backend):
+    event = LaplaceEvent("noise", 0.7, 1.0, 400)
+    draws = np.stack([backend.to_host(z) for z in more(backend, event, d=10).laplace("noise").noise(400)])
+    # E|z| = scale with standard deviation scale: 256,000 draws, 5.4 standard errors
+    assert np.mean(np.abs(draws)) == pytest.approx(0.7, abs=5.4 * 0.7 / np.sqrt(draws.size))
+    assert abs(np.mean(draws)) < 5.4 * 0.7 * np.sqrt(2 / draws.size)
+
+
+def test_gumbel_selection_is_the_exponential_mechanism(backend):
+    """Frequencies of 12,800 selections against softmax(scores / scale): false alarm below 1e-7."""
+    from scipy.stats import chi2
+
+    scores, scale = np.array([0.0, 0.5, 1.0, 2.0]), 0.8
+    event = SelectionEvent("max", "gumbel", scale, 0.5, 200)
+    selection = more(backend, event).selection("max")
+    tiled = backend.asarray(np.tile(scores, (64, 1)))
+    chosen = np.concatenate([backend.to_host(selection.largest(tiled)) for _ in range(200)])
+    expected = np.exp(scores / scale) / np.sum(np.exp(scores / scale)) * chosen.size
+    counts = np.bincount(chosen, minlength=4)
+    assert chi2.sf(np.sum((counts - expected) ** 2 / expected), 3) > 1e-7
+
+
+def test_laplace_selection_between_two_candidates_has_its_exact_probability(backend):
+    """P(second wins) for scores 0 and g: 1 - (2 + g/s) e^(-g/s) / 4 (difference of two Laplace numbers)."""
+    scale, gap = 0.8, 1.0
+    event = SelectionEvent("max", "laplace", scale, 0.5, 200)
+    selection = more(backend, event).selection("max")
+    tiled = backend.asarray(np.tile([0.0, gap], (64, 1)))
+    wins = np.mean([backend.to_host(selection.largest(tiled)) for _ in range(200)])
+    exact = 1 - (2 + gap / scale) * np.exp(-gap / scale) / 4
+    assert wins == pytest.approx(exact, abs=5.4 * np.sqrt(exact * (1 - exact) / 12_800))
+
+
+def test_tree_prefixes_are_exact_without_noise_and_have_the_stated_variance(backend):
+    leaves, d = 8, 50
+    vectors = [backend.asarray(np.full((64, d), float(t))) for t in range(1, leaves + 1)]
+    exact = more(backend, TreeEvent("tree", 0.0, 1.0, leaves, 1), d=d).tree("tree")
+    for t, prefix in enumerate(exact.prefixes(iter(vectors)), start=1):
+        np.testing.assert_allclose(backend.to_host(prefix), t * (t + 1) / 2)
+    noisy = more(backend, TreeEvent("tree", 0.5, 1.0, leaves, 1), d=d).tree("tree")
+    for t, prefix in enumerate(noisy.prefixes(iter(vectors)), start=1):
+        noise = backend.to_host(prefix) - t * (t + 1) / 2
+        # 3200 draws: the standard error of a variance is 2.5 %; 5.4 of them
+        assert np.var(noise) == pytest.approx(0.25 * bin(t).count("1"), rel=0.135)
+
+
+def test_a_tree_refuses_more_leaves_than_planned(backend):
+    tree = more(backend, TreeEvent("tree", 0.5, 1.0, 2, 1)).tree("tree")
+    with pytest.raises(LedgerMismatch, match="2 leaves"):
+        list(tree.prefixes(iter([backend.zeros((64, 3))] * 3)))
+
+
+def test_planted_batch_used_twice_is_refused(backend):
+    """Planted bug: a disjoint batch is released twice, so the parallel event would count once."""
+    one = GaussianEvent("batch 1", 1.0, EVENT.parts, 1)
+    two = GaussianEvent("batch 2", 1.0, EVENT.parts, 1)
+    book = more(backend, ParallelEvent("phases", ((one,), (two,))))
+    list(book.gaussian("batch 1").noise(1))
+    with pytest.raises(LedgerMismatch, match="planned for 1 releases, but 2"):
+        list(book.gaussian("batch 1").noise(1))
+    with pytest.raises(LedgerMismatch, match="its plan accounts for"):
+        book.check()
+
+
+def test_parallel_and_conditioned_plans_are_met_by_doing_them(backend):
+    one = GaussianEvent("batch 1", 1.0, EVENT.parts, 1)
+    book = more(backend, ParallelEvent("phases", ((one,),)), ConditionEvent("norms", 1e-7))
+    list(book.gaussian("batch 1").noise(1))
+    with pytest.raises(LedgerMismatch):
+        book.check()
+    book.condition("norms")
+    book.check()
+
+
+def test_labels_must_differ(backend):
+    with pytest.raises(LedgerMismatch, match="two events"):
+        more(backend, EVENT, EVENT)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from dprepro.algorithms.base import Condition, Setting
+from dprepro.errors import UserError
 from dprepro.privacy.events import GaussianEvent, QueryPart
 
 INNER = "inner step"
 
 
-def inner_event(setting: Setting, sigma: float, count: int) -> GaussianEvent:
-    """Return the event of SVRG's inner steps: one sampled gradient difference plus the full gradient.
+def inner_event(setting: Setting, sigma: float, count: int, b: int) -> GaussianEvent:
+    """Return the event of SVRG's inner steps: a mean of b sampled gradient differences plus the full gradient.
 
-    Replacing a record moves the difference by at most two spreads when the record is drawn, and the full
+    Replacing a record moves the mean by at most two spreads over b when the record is drawn, and the full
     gradient, which is reused in every inner step, by 2G/n always.
     """
     problem = setting.problem
+    if b >= problem.n:
+        raise UserError(f"b is {b}, but there are only {problem.n} records: give a smaller inner batch.")
     parts = (
-        QueryPart(2.0 * problem.gradient_spread, 1, problem.n),
+        QueryPart(2.0 * problem.gradient_spread / b, b, problem.n),
         QueryPart(2.0 * problem.G / problem.n, problem.n, problem.n),
     )
     return GaussianEvent(INNER, sigma, parts, count)
+
+
+def batch_condition(b: int) -> Condition:
+    """Return the condition that the theorems are stated for one record per inner step."""
+    return Condition("one record per inner step (b = 1)", b == 1, f"b = {b}")
 
 
 def sampling_condition(setting: Setting, name: str, steps: int) -> Condition:

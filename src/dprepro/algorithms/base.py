@@ -11,18 +11,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dprepro.errors import UserError, VacuousSetting
 from dprepro.privacy.accounting import check_delta, check_epsilon
-from dprepro.privacy.events import Event, event_from_json, event_to_json
+from dprepro.privacy.events import Event, event_from_json, event_to_json, scale_events
 from dprepro.problems.erm import ProblemSpec
 
 if TYPE_CHECKING:
+    from dprepro.privacy.cases import Case
     from dprepro.run import Execution
 
 Array = Any
-VARIANTS = ("published",)
+VARIANTS = ("published", "certified")
 LARGEST_N = 10**30
 LARGEST_WORK = 10**15
 # Beyond any use; keeps the arithmetic of the plans within floating-point numbers.
@@ -106,6 +107,10 @@ class Plan:
     events: tuple[Event, ...]
     conditions: tuple[Condition, ...]
 
+    def with_noise(self, factor: float) -> Self:
+        """Return the same plan with `factor` times the noise."""
+        return dataclasses.replace(self, sigma=self.sigma * factor, events=scale_events(self.events, factor))
+
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain values."""
         record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -137,7 +142,11 @@ class Algorithm(ABC):
     letters: ClassVar[Mapping[str, Letter]]
 
     def plan(self, setting: Setting, **overrides: Any) -> Plan:
-        """Check the setting and the overrides, then compute the plan."""
+        """Check the setting and the overrides, then compute the plan.
+
+        The variant `certified` has the numbers of the published plan and the smallest noise that the accountant
+        certifies for its events.
+        """
         self.check_needs(setting.problem)
         plan = self.compute_plan(setting, self.check_letters(overrides))
         if plan.gradient_evaluations > LARGEST_WORK:
@@ -145,6 +154,10 @@ class Algorithm(ABC):
                 f"{self.name} would make {plan.gradient_evaluations:.1e} gradient evaluations at this setting, which no"
                 f" machine finishes: set {', '.join(sorted(set(self.letters) & {'T', 'm'}))}, or regularize more."
             )
+        if setting.variant == "certified" and setting.noisy:
+            from dprepro.privacy.calibrate import smallest_scale
+
+            return plan.with_noise(smallest_scale(plan.events, setting.epsilon, setting.delta))
         return plan
 
     def check_letters(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -161,6 +174,16 @@ class Algorithm(ABC):
                 f"{self.name} needs {what}, which loss {problem.loss.name!r} with regularizer "
                 f"{problem.regularizer.name!r} on {problem.constraint.name} is not or has not: {advice}."
             )
+
+    def audit_case(self) -> Case:
+        """Return the neighbouring datasets on which the algorithm is audited.
+
+        The default attacks the output on a linear loss, where a full-batch algorithm leaks all that its accounting
+        allows; an algorithm that hides its leak there returns a sharper case.
+        """
+        from dprepro.privacy.cases import linear_case
+
+        return linear_case(50, {"T": 10} if "T" in self.letters else {})
 
     @abstractmethod
     def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> Plan:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms._svrg import INNER, inner_event, sampling_condition
+from dprepro.algorithms._svrg import INNER, batch_condition, inner_event, sampling_condition
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
 from dprepro.errors import VacuousSetting
 from dprepro.privacy.events import Event, UnprotectedEvent
 
 if TYPE_CHECKING:
+    from dprepro.privacy.cases import Case
     from dprepro.run import Execution
 
 Array = Any
@@ -24,10 +25,11 @@ EPOCHS_WITHOUT_NOISE = 52
 
 @dataclass(frozen=True, kw_only=True)
 class DPSVRGPlan(Plan):
-    """Numbers of Algorithm 1: T epochs of m inner steps of size eta (the first epoch's, with `step` = bb)."""
+    """Numbers of Algorithm 1: T epochs of m inner steps on b records, of size eta (of the first epoch if bb)."""
 
     T: int
     m: int
+    b: int
     eta: float
     c: float
     step: str
@@ -44,10 +46,17 @@ class DPSVRG(Algorithm):
     letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "epochs"),
         "m": Letter(int, "inner steps per epoch"),
+        "b": Letter(int, "records per inner step (1 in the paper)"),
         "eta": Letter(float, "step size; with step=bb that of the first epoch"),
         "c": Letter(float, "the open constant of the noise variance, equation (3)"),
         "step": Letter(str, "step size rule", choices=("constant", "bb")),
     }
+
+    def audit_case(self) -> Case:
+        """Return a case in which the sampled difference leaks; the output alone would hide it."""
+        from dprepro.privacy.cases import drifting_case
+
+        return drifting_case({"T": 1, "m": 20, "b": 10, "eta": 10.0})
 
     def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> DPSVRGPlan:
         """Fill in what is not given: eta = 1/(40 L), m by inequality (4), T by Theorem 4.2."""
@@ -56,12 +65,13 @@ class DPSVRG(Algorithm):
         eta = given.get("eta", 1.0 / (40.0 * L))
         m = given.get("m") or math.floor(200.0 * L / mu + 1.0) + 1
         T = given.get("T") or _epochs(setting)
+        b = given.get("b", 1)
         c = given.get("c", 1.0)
         step = given.get("step", "constant")
         sigma = 0.0
         if setting.noisy:
             sigma = math.sqrt(c * T * m * math.log(1.0 / setting.delta)) * G / (n * setting.epsilon)
-        events: tuple[Event, ...] = (inner_event(setting, sigma, T * m),)
+        events: tuple[Event, ...] = (inner_event(setting, sigma, T * m, b),)
         if step == "bb" and T > 1:
             events += (UnprotectedEvent(BB_STEP, T - 1),)
         return DPSVRGPlan(
@@ -74,7 +84,7 @@ class DPSVRG(Algorithm):
             delta=setting.delta,
             sigma=sigma,
             rounds=T,
-            gradient_evaluations=T * (n + 2 * m),
+            gradient_evaluations=T * (n + 2 * b * m),
             utility=UtilityBound(
                 "WYX17, Theorem 4.2",
                 "optimality gap",
@@ -82,9 +92,10 @@ class DPSVRG(Algorithm):
                 math.log(n) / (setting.signal() ** 2 * mu),
             ),
             events=events,
-            conditions=_conditions(setting, T, m, eta, step),
+            conditions=_conditions(setting, T, m, b, eta, step),
             T=T,
             m=m,
+            b=b,
             eta=eta,
             c=c,
             step=step,
@@ -136,11 +147,12 @@ def _epochs(setting: Setting) -> int:
     return math.ceil(math.log2(gain(setting.problem.n)))
 
 
-def _conditions(setting: Setting, T: int, m: int, eta: float, step: str) -> tuple[Condition, ...]:
+def _conditions(setting: Setting, T: int, m: int, b: int, eta: float, step: str) -> tuple[Condition, ...]:
     problem = setting.problem
     value = contraction(eta, m, problem.L, problem.mu)
     conditions: tuple[Condition, ...] = (
         sampling_condition(setting, "T m", T * m),
+        batch_condition(b),
         Condition("inequality (4): contraction below 1/2", value < 0.5, f"left-hand side {value:.3g}"),
     )
     if step == "bb":

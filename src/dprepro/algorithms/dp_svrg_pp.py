@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms._svrg import INNER, inner_event, sampling_condition
+from dprepro.algorithms._svrg import INNER, batch_condition, inner_event, sampling_condition
 from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, smallest_n
 from dprepro.errors import UserError, VacuousSetting
 
 if TYPE_CHECKING:
+    from dprepro.privacy.cases import Case
     from dprepro.run import Execution
 
 Array = Any
@@ -22,10 +23,11 @@ MOST_EPOCHS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class DPSVRGPPPlan(Plan):
-    """Numbers of Algorithm 2: T epochs, epoch s with 2^s m inner steps of size eta."""
+    """Numbers of Algorithm 2: T epochs, epoch s with 2^s m inner steps of size eta on b records."""
 
     T: int
     m: int
+    b: int
     eta: float
     c: float
 
@@ -41,9 +43,16 @@ class DPSVRGPP(Algorithm):
     letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "epochs"),
         "m": Letter(int, "half the inner steps of the first epoch"),
+        "b": Letter(int, "records per inner step (1 in the paper)"),
         "eta": Letter(float, "step size"),
         "c": Letter(float, "the open constant of the noise variance, equation (6)"),
     }
+
+    def audit_case(self) -> Case:
+        """Return a case in which the sampled difference leaks; the output alone would hide it."""
+        from dprepro.privacy.cases import drifting_case
+
+        return drifting_case({"T": 1, "m": 10, "b": 10, "eta": 10.0})
 
     def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> DPSVRGPPPlan:
         """Fill in what is not given: eta = 1/(13 L), m = 10, T by Theorem 4.4."""
@@ -54,6 +63,7 @@ class DPSVRGPP(Algorithm):
         T = given.get("T") or _epochs(setting)
         if T > MOST_EPOCHS:
             raise UserError(f"T of dp_svrg_pp is {T}: its epochs double, so give at most {MOST_EPOCHS}.")
+        b = given.get("b", 1)
         c = given.get("c", 1.0)
         sigma = 0.0
         if setting.noisy:
@@ -69,17 +79,18 @@ class DPSVRGPP(Algorithm):
             delta=setting.delta,
             sigma=sigma,
             rounds=T,
-            gradient_evaluations=T * n + 2 * steps,
+            gradient_evaluations=T * n + 2 * b * steps,
             utility=UtilityBound(
                 "WYX17, Theorem 4.4",
                 "optimality gap",
                 "G sqrt(p ln(1/delta)) / (n epsilon)",
                 1.0 / setting.signal(),
             ),
-            events=(inner_event(setting, sigma, steps),),
-            conditions=(sampling_condition(setting, "2^T m", 2**T * m),),
+            events=(inner_event(setting, sigma, steps, b),),
+            conditions=(sampling_condition(setting, "2^T m", 2**T * m), batch_condition(b)),
             T=T,
             m=m,
+            b=b,
             eta=eta,
             c=c,
         )

@@ -1,28 +1,33 @@
-"""Accounting under replace-one adjacency. Every number here is an upper bound on the true epsilon."""
+"""Accounting under replace-one adjacency. Every epsilon here is an upper bound unless it is called `lower`."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dprepro.errors import UserError, is_number
-from dprepro.privacy.events import Event, GaussianEvent, UnprotectedEvent
+from dprepro.privacy.events import (
+    ConditionEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    ParallelEvent,
+    SelectionEvent,
+    TreeEvent,
+    UnprotectedEvent,
+    leaves,
+)
+
+if TYPE_CHECKING:
+    from dprepro.privacy.pld import PrivacyLoss
 
 SMALLEST_DELTA = 1e-300
 SMALLEST_EPSILON = 1e-300
-
-
-@dataclass(frozen=True)
-class Accounted:
-    """An accounted epsilon with the name of the argument that gives it.
-
-    `tight` says whether the bound is exact for the worst pair of neighbours.
-    """
-
-    epsilon: float
-    accountant: str
-    tight: bool
+# Relative accuracies of an epsilon: while searching, and of a result.
+ROUGH, FINE = 0.02, 0.003
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -64,27 +69,6 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     return high
 
 
-def account(events: Sequence[Event], delta: float) -> Accounted:
-    """Return an upper bound on the epsilon spent by the adaptive composition of `events` at `delta`.
-
-    Full-batch Gaussian releases compose exactly as Gaussian DP. A release that looks at a random batch is
-    charged as if it looked at every record: sound, because the replaced record is then always among those looked
-    at, but far from tight for small batches.
-    """
-    if any(isinstance(event, UnprotectedEvent) and event.count for event in events):
-        return Accounted(math.inf, "none: a data-dependent quantity was used without noise", False)
-    gaussians = [event for event in events if isinstance(event, GaussianEvent) and event.count]
-    if any(event.sigma == 0.0 for event in gaussians):
-        return Accounted(math.inf, "none: no noise was added", False)
-    squared_mu = sum(
-        event.count * (sum(part.sensitivity for part in event.parts) / event.sigma) ** 2 for event in gaussians
-    )
-    epsilon = gaussian_epsilon(math.sqrt(squared_mu), delta)
-    if all(part.full for event in gaussians for part in event.parts):
-        return Accounted(epsilon, "Gaussian DP, exact", True)
-    return Accounted(epsilon, "Gaussian DP without credit for sampling (upper bound, not tight)", False)
-
-
 def check_epsilon(epsilon: float) -> float:
     """Return a valid epsilon (positive, infinity allowed) or raise `UserError`."""
     if not is_number(epsilon) or not epsilon >= SMALLEST_EPSILON:
@@ -98,3 +82,300 @@ def check_delta(delta: float) -> float:
     if not is_number(delta) or not SMALLEST_DELTA <= delta < 1.0:
         raise UserError(f"delta is {delta!r}: give a number strictly between 0 and 1, for example 1e-5.")
     return float(delta)
+
+
+@dataclass(frozen=True)
+class Accounted:
+    """What a composition of events spends at some delta.
+
+    `epsilon` is an upper bound. `lower` is a lower bound for the worst query with the stated sensitivities, equal to
+    `epsilon` where the argument is exact (`tight`). `delta` gives an upper bound on delta at another epsilon.
+    """
+
+    epsilon: float
+    lower: float
+    accountant: str
+    delta: Callable[[float], float] = field(repr=False)
+
+    @property
+    def tight(self) -> bool:
+        """Whether upper and lower bound agree within one part in a hundred."""
+        return self.epsilon == self.lower or self.epsilon <= 1.01 * self.lower
+
+
+def account(events: Sequence[Event], delta: float) -> Accounted:
+    """Return what the adaptive composition of `events` spends at `delta`.
+
+    Full-batch Gaussian releases and trees compose exactly as Gaussian DP. Everything else goes through privacy-loss
+    distributions. A release that sums a sampled and a full part under one noise is charged as two releases with the
+    variance divided between them, for the best division; the sum is a function of the two, so this is sound.
+    Parallel events cost as much as their costliest branch; conditions take their share of delta beforehand.
+    """
+    check_delta(delta)
+    found = [_account_sequence(sequence, delta) for sequence in _sequences(events)]
+    return max(found, key=lambda accounted: accounted.epsilon)
+
+
+def within(events: Sequence[Event], epsilon: float, delta: float, share: float, accuracy: float = 2.5e-4) -> bool:
+    """Whether the composition is shown to be (epsilon, delta)-DP with a given division of the noise; for searches.
+
+    `share` of the variance of summed releases goes to the sampled part; `accuracy` is the grid's interval over
+    epsilon. True is a proof; False may only mean that the grid or the division is too poor.
+    """
+    return all(_sequence_within(sequence, epsilon, delta, share, accuracy) for sequence in _sequences(events))
+
+
+def _sequence_within(events: Sequence[Event], epsilon: float, delta: float, share: float, accuracy: float) -> bool:
+    from dprepro.privacy.pld import GridTooFine
+
+    kinds = _Sorted.of(events)
+    if kinds.problem or _gdp_only(kinds):
+        return _account_sequence(events, delta).epsilon <= epsilon
+    rest = delta - kinds.spent_delta
+    if rest <= 0.0 or _lower(kinds, rest) > epsilon:
+        return False
+    try:
+        divided = _divided(kinds, math.sqrt(kinds.squared_mu), share)
+        return _compose(divided, accuracy * epsilon, rest, epsilon).delta(epsilon) <= rest
+    except GridTooFine:
+        return False
+
+
+def has_summed_parts(events: Sequence[Event]) -> bool:
+    """Whether some release sums a sampled and a full part under one noise."""
+    kinds = [{part.full for part in event.parts} for event in leaves(events) if isinstance(event, GaussianEvent)]
+    return {True, False} in kinds
+
+
+def best_share(objective: Callable[[float], float], steps: int = 5) -> tuple[float, float]:
+    """Return about the best share in (0, 1) and its value: golden section on the logit.
+
+    Any share gives a sound bound, so a poor minimum costs tightness, not soundness.
+    """
+    low, high = -3.0, 5.0
+    ratio = (math.sqrt(5.0) - 1.0) / 2.0
+
+    def at(logit: float) -> tuple[float, float]:
+        return objective(1.0 / (1.0 + math.exp(-logit))), logit
+
+    left, right = at(high - ratio * (high - low)), at(low + ratio * (high - low))
+    best = min(left, right)
+    for _ in range(steps):
+        if left[0] <= right[0]:
+            high, right = right[1], left
+            left = at(high - ratio * (high - low))
+        else:
+            low, left = left[1], right
+            right = at(low + ratio * (high - low))
+        best = min(best, left, right)
+    return 1.0 / (1.0 + math.exp(-best[1])), best[0]
+
+
+def is_gaussian(events: Sequence[Event]) -> bool:
+    """Whether the composition is exactly Gaussian DP."""
+    return all(_gdp_only(_Sorted.of(sequence)) for sequence in _sequences(events))
+
+
+def delta_profile(events: Sequence[Event], delta: float) -> Callable[[float], float]:
+    """Return an upper bound on delta as a function of epsilon; the grid is chosen for about this delta."""
+    profiles = [_account_sequence(sequence, delta).delta for sequence in _sequences(events)]
+    return lambda epsilon: max(profile(epsilon) for profile in profiles)
+
+
+def probability_seen(events: Sequence[Event]) -> float:
+    """Return the probability that a given record is looked at in at least one release."""
+    from dprepro.privacy.pld import probability_sampled
+
+    missed = 1.0
+    for event in leaves(events):
+        parts = event.parts if isinstance(event, GaussianEvent) else ()
+        sampled = [part for part in parts if not part.full]
+        if not isinstance(event, (ConditionEvent, ParallelEvent)) and len(sampled) != 1:
+            return 1.0
+        for part in sampled:
+            missed *= 1.0 - probability_sampled(part.batch, part.population, event.count)  # type: ignore[union-attr]
+    return 1.0 - missed
+
+
+# epsilon0, count, whether of bounded range
+_Pure = tuple[float, int, bool]
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """The events of one sequence by the argument that accounts for them."""
+
+    spent_delta: float
+    squared_mu: float
+    sampled: tuple[GaussianEvent, ...]
+    pure: tuple[_Pure, ...]
+    laplace: tuple[LaplaceEvent, ...]
+    problem: str
+
+    @classmethod
+    def of(cls, events: Sequence[Event]) -> _Sorted:
+        """Sort the events that were used at least once."""
+        from dprepro.privacy.composition import tree_mu
+
+        used = [event for event in events if getattr(event, "count", 1)]
+        gaussians = [event for event in used if isinstance(event, GaussianEvent)]
+        sampled = tuple(event for event in gaussians if any(not part.full for part in event.parts))
+        trees = [event for event in used if isinstance(event, TreeEvent)]
+        noises = [event.sigma for event in gaussians] + [event.sigma for event in trees]
+        noises += [event.scale for event in used if isinstance(event, (LaplaceEvent, SelectionEvent))]
+        problem = "none: no noise was added" if 0.0 in noises else ""
+        if any(isinstance(event, UnprotectedEvent) for event in used):
+            problem = "none: a data-dependent quantity was used without noise"
+        squared_mu = 0.0
+        if not problem:
+            squared_mu += sum(
+                event.count * (sum(part.sensitivity for part in event.parts) / event.sigma) ** 2
+                for event in gaussians
+                if event not in sampled
+            )
+            squared_mu += sum(
+                event.count * tree_mu(event.sensitivity, event.sigma, event.leaves) ** 2 for event in trees
+            )
+        return cls(
+            sum(event.delta for event in used if isinstance(event, ConditionEvent)),
+            squared_mu,
+            sampled,
+            tuple(
+                (event.epsilon0, event.count, event.noise == "gumbel")
+                for event in used
+                if isinstance(event, SelectionEvent)
+            ),
+            tuple(event for event in used if isinstance(event, LaplaceEvent)),
+            problem,
+        )
+
+
+def _gdp_only(kinds: _Sorted) -> bool:
+    return not (kinds.sampled or kinds.pure or kinds.laplace or kinds.problem)
+
+
+def _sequences(events: Sequence[Event]) -> list[tuple[Event, ...]]:
+    """Return every sequence of events that one record can meet: one branch of each parallel event."""
+    sequences: list[tuple[Event, ...]] = [()]
+    for event in events:
+        if isinstance(event, ParallelEvent):
+            branches = [inner for branch in event.branches for inner in _sequences(branch)] or [()]
+            sequences = [(*sequence, *branch) for sequence in sequences for branch in dict.fromkeys(branches)]
+        else:
+            sequences = [(*sequence, event) for sequence in sequences]
+    return sequences
+
+
+def _account_sequence(events: Sequence[Event], delta: float) -> Accounted:
+    kinds = _Sorted.of(events)
+    if kinds.problem:
+        return Accounted(math.inf, 0.0, kinds.problem, lambda epsilon: 1.0)
+    rest = delta - kinds.spent_delta
+    if rest <= 0.0:
+        text = "none: the conditions alone spend more than delta"
+        return Accounted(math.inf, 0.0, text, lambda epsilon: 1.0)
+    mu = math.sqrt(kinds.squared_mu)
+    if _gdp_only(kinds):
+        epsilon = gaussian_epsilon(mu, rest)
+        lower = epsilon if kinds.spent_delta == 0.0 else 0.0
+        return Accounted(epsilon, lower, "Gaussian DP, exact", lambda e: gaussian_delta(mu, e) + kinds.spent_delta)
+    return _account_by_losses(kinds, mu, rest)
+
+
+def _lower(kinds: _Sorted, delta: float) -> float:
+    """Return a lower bound on epsilon from the costliest sampled part alone, under all of its noise."""
+    from dprepro.privacy.pld import sampled_gaussian_epsilon_lower
+
+    found = [
+        sampled_gaussian_epsilon_lower(event.sigma, part.sensitivity, part.batch, part.population, event.count, delta)
+        for event in kinds.sampled
+        for part in event.parts
+        if not part.full
+    ]
+    return max(found, default=0.0)
+
+
+def _account_by_losses(kinds: _Sorted, mu: float, delta: float) -> Accounted:
+    """Account by privacy-loss distributions, for the best division of the noise of summed parts."""
+    lower = _lower(kinds, delta)
+    if not any(part.full for event in kinds.sampled for part in event.parts):
+        share = 1.0
+    else:
+        share, _ = best_share(lambda t: _losses_epsilon(_divided(kinds, mu, t), delta, lower, ROUGH))
+    divided = _divided(kinds, mu, share)
+    epsilon = _losses_epsilon(divided, delta, lower, FINE)
+    interval = max(epsilon, 1e-3) / 4096.0
+
+    @functools.cache
+    def composed() -> PrivacyLoss:
+        return _compose(divided, interval, delta, math.inf)
+
+    def profile(at: float) -> float:
+        return min(1.0, kinds.spent_delta + composed().delta(at))
+
+    return Accounted(epsilon, min(lower, epsilon), "privacy-loss distributions", profile)
+
+
+_SampledRelease = tuple[float, float, int, int, int]
+
+
+@dataclass(frozen=True)
+class _Divided:
+    """A composition of separate releases: GDP mu, sampled (sigma, sensitivity, batch, population, count), others."""
+
+    mu: float
+    sampled: tuple[_SampledRelease, ...]
+    pure: tuple[_Pure, ...]
+    laplace: tuple[LaplaceEvent, ...]
+
+
+def _divided(kinds: _Sorted, mu: float, share: float) -> _Divided:
+    """Give `share` of the variance of each summed release to its sampled part and the rest to its full part."""
+    squared, sampled = mu * mu, []
+    for event in kinds.sampled:
+        full = sum(part.sensitivity for part in event.parts if part.full)
+        own = share if full else 1.0
+        if full:
+            squared += event.count * (full / event.sigma) ** 2 / (1.0 - own)
+        parts = [part for part in event.parts if not part.full]
+        for part in parts:
+            sigma = event.sigma * math.sqrt(own / len(parts))
+            sampled.append((sigma, part.sensitivity, part.batch, part.population, event.count))
+    return _Divided(math.sqrt(squared), tuple(sampled), kinds.pure, kinds.laplace)
+
+
+def _losses_epsilon(divided: _Divided, delta: float, lower: float, tolerance: float) -> float:
+    from dprepro.privacy import pld
+    from dprepro.privacy.composition import bounded_range, optimal_pure
+
+    pieces = len(divided.sampled) + len(divided.pure) + len(divided.laplace) + (divided.mu > 0)
+    share = delta / pieces
+    bound = gaussian_epsilon(divided.mu, share)
+    bound += sum(pld.known_batches_epsilon(*release, share) for release in divided.sampled)
+    bound += sum(epsilon0 * count for epsilon0, count, _ in divided.pure)
+    bound += sum(event.count * event.sensitivity / event.scale for event in divided.laplace)
+    if bound == 0.0 or lower >= (1.0 - tolerance) * bound:
+        return bound
+    if pieces == 1 and divided.pure:
+        ((epsilon0, count, bounded),) = divided.pure
+        return (bounded_range if bounded else optimal_pure)(epsilon0, count, delta)
+    return pld.refined_epsilon(
+        lambda interval, epsilon: _compose(divided, interval, delta, epsilon), delta, bound, tolerance
+    )
+
+
+def _compose(divided: _Divided, interval: float, delta: float, epsilon: float) -> PrivacyLoss:
+    from dprepro.privacy import pld
+
+    total = pld.PrivacyLoss(interval, ())
+    if divided.mu > 0.0:
+        total = total.compose(pld.gaussian(1.0, divided.mu, interval))
+    for sigma, sensitivity, batch, population, count in divided.sampled:
+        slack = 1e-4 * delta / count
+        step = pld.sampled_gaussian(sigma, sensitivity, batch, population, interval, slack=slack, epsilon=epsilon)
+        total = total.compose(step.self_compose(count))
+    for epsilon0, count, _ in divided.pure:
+        total = total.compose(pld.pure(epsilon0, interval).self_compose(count))
+    for event in divided.laplace:
+        total = total.compose(pld.laplace(event.scale, event.sensitivity, interval).self_compose(event.count))
+    return total

@@ -5,18 +5,28 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from dprepro.privacy.accounting import account
+from dprepro import __version__
+from dprepro.errors import UserError
+from dprepro.privacy.accounting import Accounted, account, probability_seen
+from dprepro.privacy.calibrate import smallest_scale
 from dprepro.privacy.events import ADJACENCY, event_to_json
 
 if TYPE_CHECKING:
     from dprepro.algorithms.base import Plan
 
 CAVEAT = "Noise comes from a seeded generator: good for experiments, not for releasing data."
+# Noise within this share above the smallest certified noise does not count as loose.
+SLACK = 0.02
 
 
 def certify(plan: Plan) -> dict[str, Any]:
-    """Return the certificate of a plan as plain values."""
+    """Return the certificate of a plan as plain values.
+
+    `noise_ratio` is the plan's noise over the smallest noise that the accountant certifies for the claimed epsilon:
+    above 1 the plan is loose, below 1 it does not keep its claim.
+    """
     accounted = account(plan.events, plan.delta)
+    ratio = _noise_ratio(plan, accounted)
     return {
         "algorithm": plan.algorithm,
         "variant": plan.variant,
@@ -24,26 +34,45 @@ def certify(plan: Plan) -> dict[str, Any]:
         "epsilon_claimed": plan.epsilon,
         "delta": plan.delta,
         "epsilon_accounted": accounted.epsilon,
+        "epsilon_lower": accounted.lower,
+        "delta_at_claimed_epsilon": accounted.delta(plan.epsilon),
         "accountant": accounted.accountant,
+        "accountant_version": __version__,
         "tight": accounted.tight,
+        "noise_ratio": ratio,
+        "probability_record_seen": probability_seen(plan.events),
         "theorem": plan.theorem,
         "conditions": [
             {"condition": condition.text, "holds": condition.holds, "detail": condition.detail}
             for condition in plan.conditions
         ],
-        "verdict": _verdict(plan, accounted.epsilon, accounted.tight),
+        "verdict": _verdict(plan, accounted, ratio),
         "events": [event_to_json(event) for event in plan.events],
         "caveat": CAVEAT,
     }
 
 
-def _verdict(plan: Plan, epsilon: float, tight: bool) -> str:
+def _noise_ratio(plan: Plan, accounted: Accounted) -> float:
+    if math.isinf(plan.epsilon):
+        return math.nan
+    if plan.variant == "certified":
+        return 1.0
+    try:
+        return 1.0 / smallest_scale(plan.events, plan.epsilon, plan.delta)
+    except UserError:  # no noise certifies it
+        return 0.0
+
+
+def _verdict(plan: Plan, accounted: Accounted, ratio: float) -> str:
     if math.isinf(plan.epsilon):
         return "no privacy asked for"
-    if epsilon <= plan.epsilon:
-        return "certified"
-    if tight:
-        return f"not private as {plan.variant} (accounted epsilon = {epsilon:.4g})"
-    if math.isinf(epsilon):
-        return "not certified (a data-dependent quantity is used without noise)"
-    return "not certified (the accountant gives an upper bound only)"
+    if accounted.epsilon <= plan.epsilon:
+        loose = plan.variant != "certified" and ratio > 1.0 + SLACK
+        return f"loose ({ratio:.2f} times more noise than needed)" if loose else "certified"
+    if accounted.lower > plan.epsilon:
+        return f"not private as {plan.variant} (accounted epsilon = {accounted.epsilon:.4g})"
+    if math.isinf(accounted.epsilon):
+        return f"not certified ({accounted.accountant.removeprefix('none: ')})"
+    if not all(condition.holds for condition in plan.conditions):
+        return "conditions of the theorem not met"
+    return f"not certified (accounted epsilon = {accounted.epsilon:.4g} is an upper bound)"

@@ -1,13 +1,13 @@
 """Privacy events: what a mechanism released, as data that any accountant can read.
 
-Two datasets are neighbours when one record is replaced. Every sensitivity here is the largest l2 distance between
-the query's answers on neighbours.
+Two datasets are neighbours when one record is replaced. Every sensitivity here is the largest distance between the
+query's answers on neighbours. A plan holds a tuple of events: their adaptive, sequential composition.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 ADJACENCY = "replace-one"
@@ -17,7 +17,8 @@ ADJACENCY = "replace-one"
 class QueryPart:
     """One summand of a query: it looks at `batch` of `population` records, drawn at random unless equal.
 
-    `sensitivity` is the distance when the replaced record is among those looked at.
+    `sensitivity` is the l2 distance when the replaced record is among those looked at. A random batch is drawn
+    uniformly without replacement, afresh for every release.
     """
 
     sensitivity: float
@@ -32,12 +33,76 @@ class QueryPart:
 
 @dataclass(frozen=True)
 class GaussianEvent:
-    """`count` adaptive releases of (sum of the parts) + N(0, sigma^2 I)."""
+    """`count` adaptive releases of (sum of the parts) + N(0, sigma^2 I).
+
+    Output perturbation is one such release whose sensitivity is the stability bound of what is released.
+    """
 
     label: str
     sigma: float
     parts: tuple[QueryPart, ...]
     count: int
+
+    def scaled(self, factor: float) -> GaussianEvent:
+        """Return the event with `factor` times the noise."""
+        return replace(self, sigma=self.sigma * factor)
+
+
+@dataclass(frozen=True)
+class LaplaceEvent:
+    """`count` adaptive releases with independent Laplace(scale) noise in every coordinate; l1 sensitivity."""
+
+    label: str
+    scale: float
+    sensitivity: float
+    count: int
+
+    def scaled(self, factor: float) -> LaplaceEvent:
+        """Return the event with `factor` times the noise."""
+        return replace(self, scale=self.scale * factor)
+
+
+@dataclass(frozen=True)
+class SelectionEvent:
+    """`count` adaptive selections of the largest of some scores, each of which moves by at most `sensitivity`.
+
+    Each score gets independent noise of `scale` and the position of the largest sum is released. `noise` is
+    `laplace` (report noisy max) or `gumbel` (the exponential mechanism). One selection is epsilon0-DP with
+    epsilon0 = 2 sensitivity / scale; with Gumbel noise it has bounded range epsilon0 as well.
+    """
+
+    label: str
+    noise: str
+    scale: float
+    sensitivity: float
+    count: int
+
+    @property
+    def epsilon0(self) -> float:
+        """The pure-DP parameter of one selection."""
+        return 2.0 * self.sensitivity / self.scale if self.scale > 0 else float("inf")
+
+    def scaled(self, factor: float) -> SelectionEvent:
+        """Return the event with `factor` times the noise."""
+        return replace(self, scale=self.scale * factor)
+
+
+@dataclass(frozen=True)
+class TreeEvent:
+    """`count` prefix sums over `leaves` vectors by a binary tree whose every node gets N(0, sigma^2 I).
+
+    `sensitivity` is the l2 distance of one leaf; a record sits in one leaf of each tree.
+    """
+
+    label: str
+    sigma: float
+    sensitivity: float
+    leaves: int
+    count: int
+
+    def scaled(self, factor: float) -> TreeEvent:
+        """Return the event with `factor` times the noise."""
+        return replace(self, sigma=self.sigma * factor)
 
 
 @dataclass(frozen=True)
@@ -47,17 +112,82 @@ class UnprotectedEvent:
     label: str
     count: int
 
+    def scaled(self, factor: float) -> UnprotectedEvent:
+        """Return the event itself: there is no noise to scale."""
+        return self
 
-Event = GaussianEvent | UnprotectedEvent
-_KINDS: dict[str, type[GaussianEvent] | type[UnprotectedEvent]] = {
+
+@dataclass(frozen=True)
+class ConditionEvent:
+    """A share of delta spent on an event of data-independent randomness under which the sensitivities hold."""
+
+    label: str
+    delta: float
+
+    def scaled(self, factor: float) -> ConditionEvent:
+        """Return the event itself: its probability does not depend on the noise."""
+        return self
+
+
+@dataclass(frozen=True)
+class ParallelEvent:
+    """Events on disjoint batches whose records are assigned without looking at the data.
+
+    A record is in one batch only, so the whole costs as much as the costliest branch.
+    """
+
+    label: str
+    branches: tuple[tuple[Event, ...], ...]
+
+    def scaled(self, factor: float) -> ParallelEvent:
+        """Return the event with `factor` times the noise in every branch."""
+        return replace(self, branches=tuple(scale_events(branch, factor) for branch in self.branches))
+
+
+Event = GaussianEvent | LaplaceEvent | SelectionEvent | TreeEvent | UnprotectedEvent | ConditionEvent | ParallelEvent
+_KINDS: dict[str, Any] = {
     "gaussian": GaussianEvent,
+    "laplace": LaplaceEvent,
+    "selection": SelectionEvent,
+    "tree": TreeEvent,
     "unprotected": UnprotectedEvent,
+    "condition": ConditionEvent,
+    "parallel": ParallelEvent,
 }
+
+
+def scale_events(events: Sequence[Event], factor: float) -> tuple[Event, ...]:
+    """Return the events with `factor` times the noise."""
+    return tuple(event.scaled(factor) for event in events)
+
+
+def leaves(events: Sequence[Event]) -> Iterator[Event]:
+    """Yield all events that are not composed of others."""
+    for event in events:
+        if isinstance(event, ParallelEvent):
+            for branch in event.branches:
+                yield from leaves(branch)
+        else:
+            yield event
+
+
+def replace_leaves(events: Sequence[Event], new: Callable[[Event], Event | None]) -> tuple[Event, ...]:
+    """Return the events with each leaf replaced by `new(leaf)`; None drops it."""
+    found: list[Event] = []
+    for event in events:
+        if isinstance(event, ParallelEvent):
+            found.append(replace(event, branches=tuple(replace_leaves(branch, new) for branch in event.branches)))
+        elif (changed := new(event)) is not None:
+            found.append(changed)
+    return tuple(found)
 
 
 def event_to_json(event: Event) -> dict[str, Any]:
     """Return an event as plain values with its kind."""
     kind = next(name for name, cls in _KINDS.items() if isinstance(event, cls))
+    if isinstance(event, ParallelEvent):
+        branches = [[event_to_json(part) for part in branch] for branch in event.branches]
+        return {"kind": kind, "label": event.label, "branches": branches}
     return {"kind": kind, **asdict(event)}
 
 
@@ -66,4 +196,7 @@ def event_from_json(record: Mapping[str, Any]) -> Event:
     fields = {key: value for key, value in record.items() if key != "kind"}
     if "parts" in fields:
         fields["parts"] = tuple(QueryPart(**part) for part in fields["parts"])
-    return _KINDS[record["kind"]](**fields)
+    if "branches" in fields:
+        fields["branches"] = tuple(tuple(event_from_json(part) for part in branch) for branch in fields["branches"])
+    event: Event = _KINDS[record["kind"]](**fields)
+    return event

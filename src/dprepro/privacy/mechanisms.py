@@ -1,76 +1,206 @@
 """Mechanisms: the only place where a run draws noise, and where each draw is written down.
 
 A mechanism is made from an event of the plan. It hands out noise for at most the planned number of releases and
-counts them; at the end the ledger of what was drawn must equal the plan's events.
+counts them; at the end the ledger of what was drawn must equal the plan's events. Post-processing that sees no data
+(a step, a projection, an average) is free and needs no mechanism.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
 
 from dprepro.arrays import Backend
 from dprepro.errors import LedgerMismatch
-from dprepro.privacy.events import Event, GaussianEvent, UnprotectedEvent
+from dprepro.privacy.events import (
+    ConditionEvent,
+    Event,
+    GaussianEvent,
+    LaplaceEvent,
+    SelectionEvent,
+    TreeEvent,
+    UnprotectedEvent,
+    leaves,
+    replace_leaves,
+)
 from dprepro.streams import Streams
 
 Array = Any
+CountedEvent = GaussianEvent | LaplaceEvent | SelectionEvent | TreeEvent
 
 # Steps whose noise is drawn at one time: long enough to amortise the generators, short enough for the cache.
 BLOCK_STEPS = 256
 
 
-class GaussianMechanism:
-    """Gaussian noise for the releases of one event, one independent draw per replicate and release."""
+@dataclass(frozen=True)
+class Slots:
+    """Where noise is drawn for: one stream per replicate of a tile, on a backend."""
 
-    def __init__(
-        self, event: GaussianEvent, d: int, seed: int, replicates: Sequence[int | None], backend: Backend
-    ) -> None:
+    seed: int
+    replicates: tuple[int | None, ...]
+    backend: Backend
+
+    def streams(self, purpose: str) -> Streams:
+        """Return the streams of all slots for one purpose."""
+        return Streams(self.seed, self.replicates, purpose)
+
+
+class Mechanism:
+    """Counts the releases of one event and refuses more than the plan has."""
+
+    def __init__(self, event: Any, slots: Slots) -> None:
         self.event = event
         self.drawn = 0
+        self._slots = slots
+
+    def ledger_entry(self) -> Any:
+        """Return the event as it really happened."""
+        return replace(self.event, count=self.drawn)
+
+    def _take(self, releases: int) -> int:
+        """Check that `releases` more are planned and return the number of the first of them."""
+        if self.drawn + releases > self.event.count:
+            raise LedgerMismatch(
+                f"The mechanism {self.event.label!r} is planned for {self.event.count} releases, "
+                f"but {self.drawn + releases} were asked for."
+            )
+        return self.drawn
+
+
+class GaussianMechanism(Mechanism):
+    """Gaussian noise for the releases of one event, one independent draw per replicate and release."""
+
+    event: GaussianEvent
+
+    def __init__(self, event: GaussianEvent, d: int, slots: Slots) -> None:
+        super().__init__(event, slots)
         self._d = d
-        self._backend = backend
-        self._slots = len(replicates)
-        self._normals = Streams(seed, replicates, f"noise:{event.label}")
-        self._indices = Streams(seed, replicates, f"sample:{event.label}")
+        self._normals = slots.streams(f"noise:{event.label}")
+        self._indices = slots.streams(f"sample:{event.label}")
 
     def noise(self, releases: int) -> Iterator[Array]:
         """Yield one noise array (K, d) of variance sigma^2 for each of the next `releases` releases."""
-        for block in self._blocks(releases):
-            noise = self._noise_block(*block)
-            for step in range(block[1]):
+        for first, steps in self._blocks(releases, BLOCK_STEPS):
+            noise = self._noise_block(first, steps)
+            for step in range(steps):
                 self.drawn += 1
                 yield noise[step, :, :]
 
     def sampled(self, releases: int) -> Iterator[tuple[Array, Array]]:
-        """Yield (record index (K,), noise (K, d)): each replicate looks at one uniformly drawn record."""
-        population = self.event.parts[0].population
-        for first, steps in self._blocks(releases):
+        """Yield (record indices, noise (K, d)): each replicate looks at its own random batch.
+
+        The indices have shape (K,) for a batch of one and (K, b) for a batch of b distinct records.
+        """
+        part = next(part for part in self.event.parts if not part.full)
+        for first, steps in self._blocks(releases, max(1, BLOCK_STEPS // part.batch)):
             noise = self._noise_block(first, steps)
-            index = self._backend.index(self._indices.integers(first, steps, population))
+            index = self._slots.backend.index(self._batches(first, steps, part.batch, part.population))
             for step in range(steps):
                 self.drawn += 1
-                yield index[step, :], noise[step, :, :]
+                yield index[step, ...], noise[step, :, :]
 
-    def ledger_entry(self) -> GaussianEvent:
-        """Return the event as it really happened."""
-        return replace(self.event, count=self.drawn)
+    def _batches(self, first: int, steps: int, batch: int, population: int) -> np.ndarray:
+        if batch == 1:
+            return self._indices.integers(first, steps, population)
+        return self._indices.subsets(first, steps, batch, population)
 
-    def _blocks(self, releases: int) -> Iterator[tuple[int, int]]:
-        first = self.drawn
-        if first + releases > self.event.count:
-            raise LedgerMismatch(
-                f"The mechanism {self.event.label!r} is planned for {self.event.count} releases, "
-                f"but {first + releases} were asked for."
-            )
-        for start in range(first, first + releases, BLOCK_STEPS):
-            yield start, min(BLOCK_STEPS, first + releases - start)
+    def _blocks(self, releases: int, longest: int) -> Iterator[tuple[int, int]]:
+        first = self._take(releases)
+        for start in range(first, first + releases, longest):
+            yield start, min(longest, first + releases - start)
 
     def _noise_block(self, first: int, steps: int) -> Array:
+        backend = self._slots.backend
         if self.event.sigma == 0.0:
-            return self._backend.zeros((steps, self._slots, self._d))
-        return self._backend.asarray(self._normals.normals(first, steps, self._d, self.event.sigma))
+            return backend.zeros((steps, len(self._slots.replicates), self._d))
+        return backend.asarray(self._normals.normals(first, steps, self._d, self.event.sigma))
+
+
+class LaplaceMechanism(Mechanism):
+    """Laplace noise in every coordinate of each release."""
+
+    event: LaplaceEvent
+
+    def __init__(self, event: LaplaceEvent, d: int, slots: Slots) -> None:
+        super().__init__(event, slots)
+        self._d = d
+        self._uniforms = slots.streams(f"noise:{event.label}")
+
+    def noise(self, releases: int) -> Iterator[Array]:
+        """Yield one noise array (K, d) of Laplace(scale) numbers for each of the next `releases` releases."""
+        first = self._take(releases)
+        for step in range(first, first + releases):
+            uniforms = self._uniforms.uniforms(step * self._d, self._d).T
+            self.drawn += 1
+            yield self._slots.backend.asarray(self.event.scale * _laplace(uniforms))
+
+
+class SelectionMechanism(Mechanism):
+    """Report noisy max (Laplace) or the exponential mechanism (Gumbel): releases the position of the largest score."""
+
+    event: SelectionEvent
+
+    def __init__(self, event: SelectionEvent, slots: Slots) -> None:
+        super().__init__(event, slots)
+        self._uniforms = slots.streams(f"noise:{event.label}")
+
+    def largest(self, scores: Array) -> Array:
+        """Return the position of the largest noisy score of each replicate: (K, J) -> (K,). One release."""
+        step, candidates = self._take(1), scores.shape[1]
+        uniforms = self._uniforms.uniforms(step * candidates, candidates).T
+        quantile = _laplace if self.event.noise == "laplace" else _gumbel
+        noise = self._slots.backend.asarray(self.event.scale * quantile(uniforms))
+        self.drawn += 1
+        return self._slots.backend.xp.argmax(scores + noise, axis=1)
+
+
+class TreeMechanism(Mechanism):
+    """Prefix sums of a stream of vectors by a binary tree; keeps only the nodes that are still open.
+
+    Node `level, j` covers the leaves j 2^level + 1 to (j + 1) 2^level and gets noise of its own. The prefix of t
+    leaves is the sum of one node for each bit of t, so its noise has variance sigma^2 times the number of ones.
+    """
+
+    event: TreeEvent
+
+    def __init__(self, event: TreeEvent, d: int, slots: Slots) -> None:
+        super().__init__(event, slots)
+        self._d = d
+        self._levels = (event.leaves - 1).bit_length() + 1
+        self._normals = slots.streams(f"noise:{event.label}")
+
+    def prefixes(self, vectors: Iterator[Array]) -> Iterator[Array]:
+        """Yield the noisy sum of the first t vectors (K, d) for t = 1, 2, ..., at most `leaves`. One tree."""
+        tree = self._take(1)
+        self.drawn += 1
+        backend = self._slots.backend
+        open_sums: dict[int, Array] = {}
+        open_noise: dict[int, Array] = {}
+        for t, vector in enumerate(vectors, start=1):
+            if t > self.event.leaves:
+                raise LedgerMismatch(f"The tree {self.event.label!r} has {self.event.leaves} leaves, but got more.")
+            level, total = 0, vector
+            while level in open_sums:
+                total = total + open_sums.pop(level)
+                open_noise.pop(level)
+                level += 1
+            open_sums[level] = total
+            open_noise[level] = self._node_noise(tree, level, t)
+            prefix = backend.zeros((len(self._slots.replicates), self._d))
+            for node in open_sums:
+                prefix = prefix + open_sums[node] + open_noise[node]
+            yield prefix
+
+    def _node_noise(self, tree: int, level: int, last_leaf: int) -> Array:
+        # Numbering nodes by (tree, last leaf, level) gives each a step of its own in the stream.
+        step = (tree * (self.event.leaves + 1) + last_leaf) * self._levels + level
+        return self._slots.backend.asarray(self._normals.normals(step, 1, self._d, self.event.sigma)[0])
+
+
+AnyMechanism = TypeVar("AnyMechanism", bound=Mechanism)
 
 
 class Ledger:
@@ -85,31 +215,88 @@ class Ledger:
         backend: Backend,
     ) -> None:
         self._planned = tuple(events)
-        self._gaussians = {
-            event.label: GaussianMechanism(event, d, seed, replicates, backend)
-            for event in events
-            if isinstance(event, GaussianEvent)
-        }
+        slots = Slots(seed, tuple(replicates), backend)
+        self._mechanisms: dict[str, Mechanism] = {}
+        for event in leaves(events):
+            if event.label in self._mechanisms:
+                raise LedgerMismatch(f"The plan has two events {event.label!r}; labels must differ.")
+            if isinstance(event, GaussianEvent):
+                self._mechanisms[event.label] = GaussianMechanism(event, d, slots)
+            elif isinstance(event, LaplaceEvent):
+                self._mechanisms[event.label] = LaplaceMechanism(event, d, slots)
+            elif isinstance(event, SelectionEvent):
+                self._mechanisms[event.label] = SelectionMechanism(event, slots)
+            elif isinstance(event, TreeEvent):
+                self._mechanisms[event.label] = TreeMechanism(event, d, slots)
         self._unprotected: dict[str, int] = {}
+        self._conditions: set[str] = set()
 
     def gaussian(self, label: str) -> GaussianMechanism:
         """Return the planned Gaussian mechanism of that label."""
-        if label not in self._gaussians:
-            raise LedgerMismatch(f"The plan has no Gaussian mechanism {label!r}; it has {sorted(self._gaussians)}.")
-        return self._gaussians[label]
+        return self._mechanism(label, GaussianMechanism)
+
+    def laplace(self, label: str) -> LaplaceMechanism:
+        """Return the planned Laplace mechanism of that label."""
+        return self._mechanism(label, LaplaceMechanism)
+
+    def selection(self, label: str) -> SelectionMechanism:
+        """Return the planned selection mechanism of that label."""
+        return self._mechanism(label, SelectionMechanism)
+
+    def tree(self, label: str) -> TreeMechanism:
+        """Return the planned tree mechanism of that label."""
+        return self._mechanism(label, TreeMechanism)
 
     def unprotected(self, label: str) -> None:
         """Write down one use of a data-dependent quantity without noise."""
         self._unprotected[label] = self._unprotected.get(label, 0) + 1
 
-    def entries(self) -> tuple[Event, ...]:
-        """Return what happened, as events in the order of the plan."""
-        drawn: list[Event] = [mechanism.ledger_entry() for mechanism in self._gaussians.values()]
-        drawn += [UnprotectedEvent(label, count) for label, count in self._unprotected.items()]
-        order = {event.label: position for position, event in enumerate(self._planned)}
-        return tuple(sorted(drawn, key=lambda event: order.get(event.label, len(order))))
+    def condition(self, label: str) -> None:
+        """Write down that the run relies on the planned condition of that label."""
+        self._conditions.add(label)
 
-    def check(self) -> None:
-        """Raise `LedgerMismatch` unless exactly the planned events happened."""
+    def entries(self) -> tuple[Event, ...]:
+        """Return what happened, in the shape of the plan; what was never planned stands at the end."""
+        planned = {event.label for event in leaves(self._planned)}
+        happened = replace_leaves(self._planned, self._happened)
+        extra = [UnprotectedEvent(label, count) for label, count in self._unprotected.items() if label not in planned]
+        return (*happened, *extra)
+
+    def check(self, full: bool = False, sampled: bool = False) -> None:
+        """Raise `LedgerMismatch` unless exactly the planned events happened.
+
+        `full` and `sampled` say which kinds of query looked at the data: each must be a part of some event.
+        """
         if self.entries() != self._planned:
             raise LedgerMismatch(f"The run drew {self.entries()}, but its plan accounts for {self._planned}.")
+        gaussians = [event for event in leaves(self._planned) if isinstance(event, GaussianEvent)]
+        kinds = {part.full for event in gaussians for part in event.parts}
+        for kind, asked, name in ((True, full, "full gradients"), (False, sampled, "sampled gradients")):
+            if asked and gaussians and kind not in kinds:
+                raise LedgerMismatch(f"The run looked at {name}, but no event of its plan has such a part.")
+
+    def _mechanism(self, label: str, kind: type[AnyMechanism]) -> AnyMechanism:
+        mechanism = self._mechanisms.get(label)
+        if not isinstance(mechanism, kind):
+            known = sorted(name for name, other in self._mechanisms.items() if isinstance(other, kind))
+            raise LedgerMismatch(f"The plan has no {kind.__name__} {label!r}; it has {known}.")
+        return mechanism
+
+    def _happened(self, event: Event) -> Event | None:
+        if isinstance(event, UnprotectedEvent):
+            return replace(event, count=self._unprotected.get(event.label, 0))
+        if isinstance(event, ConditionEvent):
+            return event if event.label in self._conditions else None
+        entry: Event = self._mechanisms[event.label].ledger_entry()
+        return entry
+
+
+def _laplace(uniforms: np.ndarray) -> np.ndarray:
+    """Return Laplace(1) numbers by inversion of uniforms in (0, 1)."""
+    centred = uniforms - 0.5
+    return -np.sign(centred) * np.log1p(-2.0 * np.abs(centred))
+
+
+def _gumbel(uniforms: np.ndarray) -> np.ndarray:
+    """Return standard Gumbel numbers by inversion of uniforms in (0, 1)."""
+    return -np.log(-np.log(uniforms))

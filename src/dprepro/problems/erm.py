@@ -109,12 +109,27 @@ class EmpiricalRisk:
         return slopes[:, None] * rows
 
     def sample_differences(self, W: Array, V: Array, index: Array) -> Array:
-        """Return grad f(w_k, z_{i_k}) - grad f(v_k, z_{i_k}): the two gradients share one data row."""
+        """Return grad f(w_k, z_{i_k}) - grad f(v_k, z_{i_k}): the two gradients share one data row.
+
+        An index of shape (K, b) gives the mean of the differences over each replicate's batch.
+        """
         xp, loss = self.backend.xp, self.spec.loss
+        if index.ndim == 2:
+            return self._batch_differences(W, V, index)
         rows, y = self._samples(index)
         at_w = loss.core(xp, loss.inner * xp.vecdot(rows, W), y)
         at_v = loss.core(xp, loss.inner * xp.vecdot(rows, V), y)
         return (loss.outer * (at_w - at_v))[:, None] * rows
+
+    def _batch_differences(self, W: Array, V: Array, index: Array) -> Array:
+        xp, loss = self.backend.xp, self.spec.loss
+        K, b = index.shape
+        rows, y = self._samples(xp.reshape(index, (K * b,)))
+        rows = xp.reshape(rows, (K, b, self.spec.d))
+        y = None if y is None else xp.reshape(y, (K, b))
+        at_w = loss.core(xp, (rows @ (loss.inner * W)[:, :, None])[:, :, 0], y)
+        at_v = loss.core(xp, (rows @ (loss.inner * V)[:, :, None])[:, :, 0], y)
+        return (loss.outer / b) * ((at_w - at_v)[:, None, :] @ rows)[:, 0, :]
 
     def objective(self, W: Array) -> Array:
         """Return F^r at each row of W as an array (K,)."""

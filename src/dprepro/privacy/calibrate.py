@@ -1,0 +1,113 @@
+"""Calibration: the smallest noise that the accountant certifies, found once and remembered.
+
+Noise is calibrated by one factor on all noise scales of a plan. More noise never costs more privacy, so the factor is
+found by search; the one returned is on the safe side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from dprepro.errors import UserError
+from dprepro.files import jsonable, write_json
+from dprepro.privacy.accounting import (
+    account,
+    best_share,
+    check_delta,
+    check_epsilon,
+    has_summed_parts,
+    within,
+)
+from dprepro.privacy.events import Event, event_to_json, scale_events
+from dprepro.provenance import digest
+
+# The factor is the smallest one up to this relative error, always upwards.
+TOLERANCE = 1e-3
+_LARGEST_FACTOR = 1e12
+
+
+def smallest_scale(events: Sequence[Event], epsilon: float, delta: float) -> float:
+    """Return the smallest factor on all noise scales with which `events` are (epsilon, delta)-DP."""
+    check_epsilon(epsilon)
+    check_delta(delta)
+    key = _key(events, epsilon, delta)
+    if (known := _recall(key)) is not None:
+        return known
+    factor = _search(events, epsilon, delta)
+    _remember(key, factor)
+    return factor
+
+
+def _search(events: Sequence[Event], epsilon: float, delta: float) -> float:
+    """Find the factor for several divisions of the noise on a coarse grid, then finely for the best division."""
+
+    def shown(factor: float, share: float, accuracy: float) -> bool:
+        return within(scale_events(events, factor), epsilon, delta, share, accuracy)
+
+    share, factor = 0.6, _crossing(lambda f: shown(f, 0.6, 1e-3), 1.0, 0.02)
+    if math.isinf(factor):
+        reason = account(events, delta).accountant.removeprefix("none: ")
+        raise UserError(f"No amount of noise makes this plan ({epsilon:g}, {delta:g})-DP: {reason}.")
+    if has_summed_parts(events):
+        near = factor
+        share, factor = best_share(lambda t: _crossing(lambda f: shown(f, t, 1e-3), near, 0.005), steps=4)
+    factor = _crossing(lambda f: shown(f, share, 2e-4), factor, TOLERANCE)
+    # The accountant that writes certificates has the last word.
+    while account(scale_events(events, factor), delta).epsilon > epsilon:
+        factor *= 1.0 + TOLERANCE
+    return factor
+
+
+def _crossing(enough: Callable[[float], bool], start: float, tolerance: float) -> float:
+    """Return the smallest factor, up to `tolerance` and upwards, that is `enough`; infinity if there is none."""
+    low = high = start
+    step = 1.0 + 2.0 * tolerance
+    if enough(start):
+        while enough(low):
+            high, low, step = low, low / step, min(step * step, 64.0)
+            if low < 1.0 / _LARGEST_FACTOR:
+                return high
+    else:
+        while not enough(high):
+            low, high, step = high, high * step, min(step * step, 64.0)
+            if high > _LARGEST_FACTOR:
+                return math.inf
+    while high > low * (1.0 + tolerance):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def cache_folder() -> Path:
+    """Return the folder of remembered calibrations."""
+    folder = os.environ.get("DPREPRO_CACHE_DIR") or os.path.join(
+        os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache"), "dprepro"
+    )
+    return Path(folder) / "calibrations"
+
+
+def _key(events: Sequence[Event], epsilon: float, delta: float) -> str:
+    """Return a name for the question that changes with the accountant's sources."""
+    question = [digest(["dprepro.privacy.calibrate"]), [event_to_json(event) for event in events], epsilon, delta]
+    return hashlib.sha256(json.dumps(jsonable(question), sort_keys=True).encode()).hexdigest()[:32]
+
+
+def _recall(key: str) -> float | None:
+    """Return a remembered factor; an unreadable file is as good as none, for the answer can be found again."""
+    try:
+        factor = json.loads((cache_folder() / f"{key}.json").read_text(encoding="utf-8"))["factor"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return float(factor) if isinstance(factor, float) and 0.0 < factor < math.inf else None
+
+
+def _remember(key: str, factor: float) -> None:
+    """Keep a factor; a cache that cannot be written costs time, not correctness."""
+    with contextlib.suppress(UserError, OSError):
+        write_json(cache_folder() / f"{key}.json", {"factor": factor})

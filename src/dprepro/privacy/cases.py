@@ -1,0 +1,110 @@
+"""Pairs of neighbouring datasets that make an algorithm leak, and the attacker's scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dprepro.geometry import RealSpace
+from dprepro.losses import Huber
+from dprepro.problems.erm import ProblemSpec
+from dprepro.regularizers import Regularizer
+
+if TYPE_CHECKING:
+    from dprepro.algorithms.base import Plan
+
+Rows = tuple[np.ndarray, np.ndarray]
+
+# Labels so far away that the Huber loss stays linear at every point a run reaches.
+_FAR = 1e6
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """What an attacker sees of a run: the output, and every point before and after a proximal step.
+
+    `before[t]` and `after[t]` have shape (K, d); `eta` is the step size.
+    """
+
+    output: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
+    eta: float
+
+    @property
+    def directions(self) -> np.ndarray:
+        """The released directions v_t = (x_{t-1} - before_t) / eta of a run that starts at 0: (steps, K, d)."""
+        start = np.concatenate([np.zeros_like(self.after[:1]), self.after[:-1]])
+        return (start - self.before) / self.eta
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pair of neighbouring datasets, the letters of the runs, and the attacker's score of a transcript."""
+
+    name: str
+    spec: ProblemSpec
+    rows: Rows
+    neighbour: Rows
+    letters: Mapping[str, Any]
+    score: Callable[[Transcript, Case, Plan], np.ndarray]
+
+
+def linear_case(n: int, letters: Mapping[str, Any]) -> Case:
+    """Return a case on which every full gradient moves by exactly 2G/n: one record whose loss is linear.
+
+    The other records are zero. The score is the output's coordinate along the record.
+    """
+    X = np.zeros((n, 2))
+    X[0, 0] = 1.0
+    up, down = np.zeros(n), np.zeros(n)
+    up[0], down[0] = _FAR, -_FAR
+    spec = ProblemSpec(n, 2, Huber(1.0), Regularizer(), RealSpace(), label_bound=_FAR)
+    return Case("linear loss, output", spec, (X, up), (X, down), letters, lambda seen, case, plan: seen.output[:, 0])
+
+
+def drifting_case(letters: Mapping[str, Any]) -> Case:
+    """Return a case on which the sampled difference of one record turns by up to 2G, in opposite directions.
+
+    All records but one have a constant gradient that drives the iterate along the first axis. The record x or x' in
+    question leans a little towards that axis and points up or down along the second: where the iterate has turned
+    its gradient from -x to +x, the difference is 2x on the one dataset and 2x' on the other. The score is the exact
+    log-likelihood ratio of the released directions, which the attacker can compute, since every other record is
+    known and contributes no difference.
+
+    The accountant lets the difference and the full gradient shift together in the worst way, by 4G/b and 2G/n. For
+    convex losses the two shifts oppose each other on average, so no case can prove all that is accounted.
+    """
+    n = 20
+    lean = 0.3
+    X = np.zeros((n, 2))
+    X[1:, 0] = 1.0
+    y = np.full(n, _FAR)
+    y[0] = 1.0
+    record = np.array([lean, math.sqrt(1.0 - lean**2)])
+    X[0] = record
+    mirrored = X.copy()
+    mirrored[0, 1] = -record[1]
+    spec = ProblemSpec(n, 2, Huber(1.0), Regularizer(l2=1e-6), RealSpace(), label_bound=_FAR)
+    return Case("drifting iterate, transcript", spec, (X, y), (mirrored, y), letters, _likelihood_ratio)
+
+
+def _likelihood_ratio(seen: Transcript, case: Case, plan: Plan) -> np.ndarray:
+    """Return log(density under the dataset / density under its neighbour) of all released directions: (K,)."""
+    sampled = next(part for event in plan.events for part in getattr(event, "parts", ()) if not part.full)
+    q, b = sampled.batch / sampled.population, sampled.batch
+    points = np.concatenate([np.zeros_like(seen.after[:1]), seen.after[:-1]])
+
+    def log_density(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        record = X[0]
+        rest = seen.directions - (np.clip(-y, -1.0, 1.0) @ X) / len(y)
+        turned = np.clip(points @ record - y[0], -1.0, 1.0) - np.clip(-y[0], -1.0, 1.0)
+        moved = rest - turned[..., None] * record / b
+        unseen, drawn = (-0.5 * np.sum(r**2, axis=-1) / plan.sigma**2 for r in (rest, moved))
+        return np.sum(np.logaddexp(np.log1p(-q) + unseen, np.log(q) + drawn), axis=0)
+
+    return log_density(*case.rows) - log_density(*case.neighbour)
