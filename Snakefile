@@ -11,6 +11,7 @@ include: "workflow/rules/data.smk"
 include: "workflow/rules/runs.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/tables.smk"
+include: "workflow/rules/privacy.smk"
 
 
 rule all:
@@ -18,6 +19,7 @@ rule all:
     input:
         rules.figures.input,
         rules.tables.input,
+        rules.privacy.input,
     localrule: True
 
 

@@ -79,7 +79,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-PRIVACY = ("--epsilon", "2", "--delta", "0.0001")
+PRIVACY = ("--epsilon", "2", "--delta", "0.0001", "--variant", "published")
 STEPS = ("--set", "T=4")
 
 
@@ -97,7 +97,7 @@ def test_list_algorithms_gives_a_line_each_with_letters_and_needs(run: Run) -> N
     assert outcome.err == ""
     lines = {line.split()[0]: line for line in outcome.out.splitlines()}
     assert list(lines) == algorithms.names()
-    assert "letters: T, m, eta, c, step; needs: convex, lipschitz, smooth, strongly_convex" in lines["dp_svrg"]
+    assert "letters: T, m, b, eta, c, step; needs: convex, lipschitz, smooth, strongly_convex" in lines["dp_svrg"]
 
 
 def test_list_datasets_gives_a_line_each_with_its_size(run: Run) -> None:
@@ -112,7 +112,7 @@ def test_list_experiments_and_targets_are_what_the_workflow_makes(run: Run, monk
     monkeypatch.chdir(ROOT)
     experiments = [line.split()[0] for line in run("list", "experiments").out.splitlines()]
     assert experiments == sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
-    assert run("list", "targets").out.splitlines() == [*experiments, "figures", "tables", "all"]
+    assert run("list", "targets").out.splitlines() == [*experiments, "figures", "tables", "privacy", "audit", "all"]
 
 
 @pytest.mark.parametrize("what", ["experiments", "targets"])

@@ -33,6 +33,7 @@ GOOD_CONFIG: dict[str, Any] = {
     "results": "results",
     "device": "cpu",
     "seed": 1,
+    "audit": {"replicates": 500, "delta": 0.00001, "settings": [{"variant": "certified", "epsilon": [1]}]},
     "experiments": ["trial"],
     "overrides": {"trial": {"replicates": 3}},
 }

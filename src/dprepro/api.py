@@ -73,7 +73,7 @@ def solve(
     constraint: str | ConstraintSet | None = None,
     epsilon: float,
     delta: float,
-    variant: str = "published",
+    variant: str = "certified",
     replicates: int = 1,
     seed: int = 0,
     device: str = "auto",

@@ -53,6 +53,8 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_list(commands)
     _add_solve(commands)
+    _add_account(commands)
+    _add_audit(commands)
     _add_doctor(commands)
     _add_stages(commands)
     return parser
@@ -76,7 +78,7 @@ def _add_solve(commands: Any) -> None:
     parser.add_argument("--target", help="label column of a CSV or parquet file (default: y, else the last column)")
     parser.add_argument("--epsilon", type=_number, required=True)
     parser.add_argument("--delta", type=_number, required=True)
-    parser.add_argument("--variant", default="published")
+    parser.add_argument("--variant", default="certified", help="published or certified (default: certified)")
     parser.add_argument("--loss", default="logistic")
     parser.add_argument("--regularizer", type=_number, default=0.0, help="l2 strength (default: 0)")
     parser.add_argument("--l1", type=_number, default=0.0, help="l1 strength (default: 0)")
@@ -89,6 +91,33 @@ def _add_solve(commands: Any) -> None:
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
     parser.add_argument("--out", type=Path, help="write w and trajectory to this .npz and the certificate to .json")
+
+
+def _add_account(commands: Any) -> None:
+    parser = _add(commands, "account", _account, "print the plan of an algorithm and what it really spends")
+    parser.add_argument("algorithm", help="see: dprepro list algorithms")
+    parser.add_argument("--n", type=int, required=True, help="number of records")
+    parser.add_argument("--d", type=int, required=True, help="number of features")
+    parser.add_argument("--epsilon", type=_number, required=True)
+    parser.add_argument("--delta", type=_number, required=True)
+    parser.add_argument("--variant", default="published", help="published or certified (default: published)")
+    parser.add_argument("--loss", default="logistic")
+    parser.add_argument("--regularizer", type=_number, default=0.01, help="l2 strength (default: 0.01)")
+    parser.add_argument("--constraint", help="for example l2_ball:1.0")
+    parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_audit(commands: Any) -> None:
+    parser = _add(commands, "audit", _audit, "attack an algorithm and print the epsilon that can be proven")
+    parser.add_argument("algorithm", help="see: dprepro list algorithms")
+    parser.add_argument("--epsilon", type=_number, default=1.0)
+    parser.add_argument("--delta", type=_number, default=1e-5)
+    parser.add_argument("--variant", default="certified", help="published or certified (default: certified)")
+    parser.add_argument("--replicates", type=int, default=20_000, help="runs on each side (default: 20000)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--device", default="auto", help="auto, cpu or gpu")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_doctor(commands: Any) -> None:
@@ -121,6 +150,15 @@ def _add_stages(commands: Any) -> None:
     parser.add_argument("--runs", type=Path, nargs="+", required=True)
     parser.add_argument("--optima", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True)
+
+    parser = _add(commands, "audit-stage", _stage_audit, "workflow: audit one algorithm in all settings")
+    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+
+    parser = _add(commands, "privacy", _stage_privacy, "workflow: write the tables of certificates and audits")
+    parser.add_argument("--plans", type=Path, nargs="+", required=True)
+    parser.add_argument("--audits", type=Path, nargs="+", required=True)
+    parser.add_argument("--out", type=Path, required=True, help="path of certificates.csv; the rest stands beside it")
 
     parser = _add(commands, "figure", _stage_figure, "workflow: draw a figure from collected tables")
     parser.add_argument("target")
@@ -178,7 +216,7 @@ def _experiment_lines() -> list[str]:
 def _target_lines() -> list[str]:
     from dprepro.experiments import experiment_names
 
-    return [*experiment_names(), "figures", "tables", "all"]
+    return [*experiment_names(), "figures", "tables", "privacy", "audit", "all"]
 
 
 def _solve(options: argparse.Namespace) -> None:
@@ -213,6 +251,35 @@ def _solve(options: argparse.Namespace) -> None:
             f"{solution.failures} of {options.replicates} replicates ended worse than w = 0 or not finite: "
             "a smaller eta, more data or a larger epsilon may help."
         )
+
+
+def _account(options: argparse.Namespace) -> None:
+    from dprepro.files import jsonable
+    from dprepro.userdata import account_record, account_report
+
+    record = account_record(options)
+    print(json.dumps(jsonable(record), indent=2) if options.json else account_report(record))
+
+
+def _audit(options: argparse.Namespace) -> None:
+    from dprepro.algorithms import get_algorithm
+    from dprepro.files import jsonable
+    from dprepro.privacy.audit import audit
+
+    row = audit(
+        get_algorithm(options.algorithm),
+        variant=options.variant,
+        epsilon=options.epsilon,
+        delta=options.delta,
+        replicates=options.replicates,
+        seed=options.seed,
+        device=options.device,
+    )
+    if options.json:
+        print(json.dumps(jsonable(row), indent=2))
+        return
+    for key, value in row.items():
+        print(f"{key:<24} {value:.6g}" if isinstance(value, float) else f"{key:<24} {value}")
 
 
 def _doctor(options: argparse.Namespace) -> None:
@@ -250,6 +317,18 @@ def _stage_collect(options: argparse.Namespace) -> None:
     from dprepro.stages.collect import collect
 
     collect(options.runs, {path.stem: path for path in options.optima}, options.out)
+
+
+def _stage_audit(options: argparse.Namespace) -> None:
+    from dprepro.stages.audit import audit_algorithm
+
+    audit_algorithm(options.spec, options.out)
+
+
+def _stage_privacy(options: argparse.Namespace) -> None:
+    from dprepro.stages.privacy import write_privacy
+
+    write_privacy(options.plans, options.audits, options.out.parent)
 
 
 def _stage_figure(options: argparse.Namespace) -> None:

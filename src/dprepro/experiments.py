@@ -90,6 +90,24 @@ class Experiment:
                         )
 
 
+def audit_jobs(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the audit of each algorithm by name, as plain values; the configuration must be validated already."""
+    from dprepro.algorithms import names
+
+    settings = config["audit"]
+    return {
+        name: {
+            "algorithm": name,
+            "settings": settings["settings"],
+            "delta": settings["delta"],
+            "replicates": settings["replicates"],
+            "device": config["device"],
+            "seed": job_seed(int(config["seed"]), "audit", name),
+        }
+        for name in names()
+    }
+
+
 def job_seed(root: int, experiment: str, job: str) -> int:
     """Return the seed of a job: jobs of one configuration draw from independent streams."""
     return int.from_bytes(hashlib.sha256(f"{root}/{experiment}/{job}".encode()).digest()[:8], "big")

@@ -122,3 +122,51 @@ def _read_frame(path: Path) -> pd.DataFrame:
     if frame.shape[0] == 0 or frame.shape[1] < 2:
         raise UserError(f"The data file {path} has shape {frame.shape}: give rows, features and a label column.")
     return frame
+
+
+def account_record(options: Any) -> dict[str, Any]:
+    """Return plan and certificate for the options of `dprepro account`."""
+    from dprepro.algorithms.base import Setting
+    from dprepro.geometry import get_set
+    from dprepro.losses import get_loss
+    from dprepro.privacy.certificate import certify
+    from dprepro.problems.erm import ProblemSpec
+    from dprepro.regularizers import get_regularizer
+
+    for name in ("n", "d"):
+        if getattr(options, name) < 1:
+            raise UserError(f"{name} is {getattr(options, name)}: give a whole number >= 1.")
+    problem = ProblemSpec(
+        n=options.n,
+        d=options.d,
+        loss=get_loss(options.loss),
+        regularizer=get_regularizer(options.regularizer),
+        constraint=get_set(options.constraint),
+    )
+    setting = Setting(problem, options.epsilon, options.delta, options.variant)
+    plan = get_algorithm(options.algorithm).plan(setting, **overrides_from(options.set, options.algorithm))
+    return {**certify(plan), "plan": plan.to_json()}
+
+
+def account_report(record: dict[str, Any]) -> str:
+    """Return a certificate as a few lines of text."""
+    plan = record["plan"]
+    letters = {key: plan[key] for key in get_algorithm(plan["algorithm"]).letters}
+    lines = [
+        f"{plan['algorithm']} ({plan['variant']}), n = {plan['n']}, d = {plan['d']}, {record['theorem']}",
+        f"letters              {', '.join(f'{key} = {value}' for key, value in letters.items())}",
+        f"noise sigma          {plan['sigma']:.6g}",
+        f"gradient evaluations {plan['gradient_evaluations']}",
+        f"claimed epsilon      {record['epsilon_claimed']:g} at delta = {record['delta']:g}, {record['adjacency']}",
+        f"accounted epsilon    {record['epsilon_accounted']:.6g} ({record['accountant']})",
+        f"certainly at least   {record['epsilon_lower']:.6g} for the worst query with these sensitivities",
+        f"delta at the claim   {record['delta_at_claimed_epsilon']:.4g}",
+        f"noise ratio          {record['noise_ratio']:.4g} (this noise over the smallest certified noise)",
+        f"P(record sampled)    {record['probability_record_seen']:.4g}",
+        f"verdict              {record['verdict']}",
+    ]
+    lines += [
+        f"condition            {c['condition']}: {'holds' if c['holds'] else 'DOES NOT HOLD'} ({c['detail']})"
+        for c in record["conditions"]
+    ]
+    return "\n".join([*lines, f"note                 {record['caveat']}"])

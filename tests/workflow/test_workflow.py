@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.workflow
 
-EXPERIMENTS = ("wyx17_fig1", "wyx17_fig2")
+EXPERIMENTS = ("wyx17_fig1", "wyx17_fig1_certified", "wyx17_fig2", "wyx17_fig2_certified")
 DATA = "covertype-2000-seed0.published"
+PRIVACY = "Writing the tables of certificates and audits"
 
 
 def test_commands_in_a_copy_use_the_sources_of_the_copy(pristine: Checkout) -> None:
@@ -34,15 +35,15 @@ def test_one_command_makes_every_figure_and_table(finished: Checkout) -> None:
     assert set(finished.files("figures/*")) == figures
     assert set(finished.files("tables/*")) == tables
     assert all(path.stat().st_size > 0 for path in finished.files("*/*.*").values())
-    assert len(finished.files("runs/*/*.npz")) == len(finished.files("plans/*/*.json")) == 12
+    assert len(finished.files("runs/*/*.npz")) == len(finished.files("plans/*/*.json")) == 17
 
 
 def test_every_job_leaves_a_log_and_a_benchmark(finished: Checkout) -> None:
     made = sum(len(finished.files(f"{kind}/**/*.{suffix}")) for kind, suffix in (
         ("datasets", "npz"), ("optima", "npz"), ("plans", "json"), ("runs", "npz"), ("data", "parquet"),
-        ("figures", "png"), ("tables", "csv"),
-    ))  # fmt: skip
-    assert len(finished.files("logs/**/*.log")) == len(finished.files("benchmarks/**/*.tsv")) == made == 33
+        ("figures", "png"), ("tables", "csv"), ("privacy/audits", "json"),
+    )) + 1  # fmt: skip
+    assert len(finished.files("logs/**/*.log")) == len(finished.files("benchmarks/**/*.tsv")) == made == 55
 
 
 def test_a_run_records_its_certificate_and_where_it_comes_from(finished: Checkout) -> None:
@@ -100,13 +101,25 @@ def jobs_of(experiment: str, *entries: str) -> list[str]:
     ]
 
 
+def certified_jobs_of(experiment: str, *entries: str) -> list[str]:
+    name = "covertype-2000-seed0.certified.eps1"
+    return [f"{verb} {experiment}: {entry}.{name}" for verb in ("Certifying", "Running") for entry in entries]
+
+
 @pytest.mark.parametrize(
     ("source", "change", "expected"),
     [
         pytest.param(
             "algorithms/dp_svrg.py",
             other_constant,
-            [*jobs_of("wyx17_fig1", "dp-svrg-bb"), *downstream("wyx17_fig1")],
+            [
+                *jobs_of("wyx17_fig1", "dp-svrg-bb"),
+                *certified_jobs_of("wyx17_fig1_certified", "dp-svrg", "dp-svrg-batch"),
+                *downstream("wyx17_fig1"),
+                *downstream("wyx17_fig1_certified"),
+                "Auditing dp_svrg",
+                PRIVACY,
+            ],
             id="one algorithm",
         ),
         pytest.param(
@@ -115,18 +128,24 @@ def jobs_of(experiment: str, *entries: str) -> list[str]:
             [
                 *jobs_of("wyx17_fig1", "dp-gd", "dp-gd-short"),
                 *jobs_of("wyx17_fig2", "dp-gd", "dp-gd-1-over-l"),
-                *downstream("wyx17_fig1"),
-                *downstream("wyx17_fig2"),
+                *certified_jobs_of("wyx17_fig1_certified", "dp-gd"),
+                *certified_jobs_of("wyx17_fig2_certified", "dp-gd-1-over-l"),
+                *[line for name in EXPERIMENTS for line in downstream(name)],
+                "Auditing dp_gd",
+                PRIVACY,
             ],
             id="an algorithm of two experiments",
         ),
         pytest.param(
-            "figures/style.py", with_statement, [f"Drawing {name}" for name in EXPERIMENTS], id="look of figures"
+            "figures/style.py",
+            with_statement,
+            [*(f"Drawing {name}" for name in EXPERIMENTS), PRIVACY],
+            id="look of figures",
         ),
         pytest.param(
             "tables/__init__.py",
             with_statement,
-            [f"Writing the table of {name}" for name in EXPERIMENTS],
+            [*(f"Writing the table of {name}" for name in EXPERIMENTS), PRIVACY],
             id="writing of tables",
         ),
     ],
@@ -150,7 +169,7 @@ def test_one_more_epsilon_runs_only_what_is_new(done: Checkout) -> None:
     config = done.write_config(smoke.replace("epsilon: [0.5, 1]", "epsilon: [0.5, 1, 2]", 1))
     entries = ("dp-svrg-bb", "dp-gd", "dp-gd-short")
     new = [f"{verb} wyx17_fig1: {entry}.{DATA}.eps2" for verb in ("Certifying", "Running") for entry in entries]
-    assert done.planned(config=config) == sorted([*new, *downstream("wyx17_fig1")])
+    assert done.planned(config=config) == sorted([*new, *downstream("wyx17_fig1"), PRIVACY])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ import shlex
 import sys
 
 from dprepro.errors import UserError
-from dprepro.experiments import load_experiments
+from dprepro.experiments import audit_jobs, load_experiments
 from dprepro.workflow import code, use_this_interpreter
 
 use_this_interpreter()
@@ -16,6 +16,7 @@ except UserError as error:
 
 RESULTS = config["results"]
 JOBS = {(job.experiment, job.id): job for e in EXPERIMENTS.values() for job in e.jobs()}
+AUDITS = audit_jobs(config)
 DATASETS = {key: spec for e in EXPERIMENTS.values() for key, spec in e.datasets().items()}
 FIGURE_FORMATS = ("png", "pdf", "svg")
 TABLE_FORMATS = ("csv", "md", "tex")

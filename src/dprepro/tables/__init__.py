@@ -29,20 +29,19 @@ def write(target: str, data: Path, out: Path) -> None:
     write_text(out.with_suffix(".tex"), _latex(rows, frame, metadata))
 
 
-def _markdown(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
-    from dprepro.origin import data_line, made_line, problem_line
-
+def markdown_table(rows: pd.DataFrame, title: str) -> str:
+    """Return a table in Markdown under a title."""
     header = "| " + " | ".join(rows.columns) + " |"
     rule = "|" + " --- |" * len(rows.columns)
     body = ["| " + " | ".join(_cell(value) for value in row) + " |" for row in rows.itertuples(index=False)]
-    notes = [
-        f"{data_line(frame, metadata)}.",
-        "",
-        problem_line(metadata),
-        "",
-        f"Made by {made_line(metadata)}.",
-    ]
-    return "\n".join([f"# {metadata['paper']}: {metadata['title']}", "", header, rule, *body, "", *notes]) + "\n"
+    return "\n".join([f"# {title}", "", header, rule, *body])
+
+
+def _markdown(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
+    from dprepro.origin import data_line, made_line, problem_line
+
+    notes = [f"{data_line(frame, metadata)}.", "", problem_line(metadata), "", f"Made by {made_line(metadata)}."]
+    return "\n".join([markdown_table(rows, f"{metadata['paper']}: {metadata['title']}"), "", *notes]) + "\n"
 
 
 def _latex(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:

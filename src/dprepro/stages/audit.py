@@ -1,0 +1,34 @@
+"""Stage `audit`: attack one algorithm in all configured settings; a proof above the accounted epsilon fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dprepro.algorithms import get_algorithm
+from dprepro.files import write_json
+from dprepro.privacy.audit import audit
+from dprepro.provenance import commit, machine
+
+
+def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
+    """Write one row per variant and epsilon of `spec`, with provenance."""
+    started = time.process_time()
+    algorithm = get_algorithm(spec["algorithm"])
+    rows = [
+        audit(
+            algorithm,
+            variant=setting["variant"],
+            epsilon=float(epsilon),
+            delta=spec["delta"],
+            replicates=spec["replicates"],
+            seed=spec["seed"],
+            device=spec["device"],
+        )
+        for setting in spec["settings"]
+        for epsilon in setting["epsilon"]
+    ]
+    seconds = time.process_time() - started
+    write_json(out, {"rows": rows, "provenance": {**commit(), **machine()}, "seconds_cpu": seconds})

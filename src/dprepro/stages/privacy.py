@@ -1,0 +1,79 @@
+"""Stage `privacy`: the table of all certificates and of all audits, each with a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from dprepro.files import read_json, write_text
+from dprepro.tables import markdown_table
+
+
+def audit_rows(files: Sequence[Path]) -> pd.DataFrame:
+    """Return the rows of all audits."""
+    return pd.DataFrame([row for path in files for row in read_json(path)["rows"]])
+
+
+def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per certificate, with the audited epsilon where the same setting was audited."""
+    rows = []
+    for path in plans:
+        record = read_json(path)
+        job, plan, certificate = record["job"], record["plan"], record["certificate"]
+        rows.append(
+            {
+                "algorithm": plan["algorithm"],
+                "method": job["label"].format_map(plan),
+                "experiment": job["experiment"],
+                "variant": plan["variant"],
+                "n": plan["n"],
+                "d": plan["d"],
+                "epsilon_claimed": float(certificate["epsilon_claimed"]),
+                "delta": certificate["delta"],
+                "sigma": plan["sigma"],
+                "epsilon_accounted": float(certificate["epsilon_accounted"]),
+                "delta_at_claimed_epsilon": certificate["delta_at_claimed_epsilon"],
+                "noise_ratio": certificate["noise_ratio"],
+                "probability_record_seen": certificate["probability_record_seen"],
+                "conditions_met": all(condition["holds"] for condition in certificate["conditions"]),
+                "accountant": certificate["accountant"],
+                "verdict": certificate["verdict"],
+            }
+        )
+    frame = pd.DataFrame(rows).sort_values(["experiment", "method", "variant", "epsilon_claimed"], ignore_index=True)
+    keys = ["algorithm", "variant", "epsilon_claimed"]
+    proven = audits.groupby(keys, as_index=False)["epsilon_audited"].max()
+    # Audits run on small worst-case data; a plan's own n and delta differ, the mechanism and its code do not.
+    return frame.merge(proven, on=keys, how="left")
+
+
+def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path) -> None:
+    """Write certificates and audits into the folder `out` as .csv and .md, each with a figure."""
+    from dprepro.figures import privacy, style
+
+    audited = audit_rows(audits)
+    certified = certificate_rows(plans, audited)
+    origin = f"Made by {_made(audits)}."
+    for name, frame, title, draw in (
+        ("certificates", certified, "Certificates: claimed and accounted epsilon of every run", privacy.certificates),
+        ("audit", audited, "Audits: claimed, accounted and proven epsilon", privacy.audits),
+    ):
+        write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format="%.10g"))
+        write_text(out / f"{name}.md", f"{markdown_table(frame, title)}\n\n{_NOTE} {origin}\n")
+        with style.applied():
+            style.save(draw(frame), out / f"{name}.png")
+
+
+_NOTE = (
+    "Neighbours differ in one replaced record. Accounted epsilons are upper bounds; audited ones are lower bounds that "
+    "hold with the stated confidence and are found on small worst-case data with the same mechanisms."
+)
+
+
+def _made(audits: Sequence[Path]) -> str:
+    facts = read_json(audits[0])["provenance"]
+    return (
+        f"commit {facts['commit'][:12]}, dprepro {facts['dprepro']}, NumPy {facts['numpy']}, Python {facts['python']}"
+    )

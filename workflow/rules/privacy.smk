@@ -1,0 +1,62 @@
+rule audit_algorithm:
+    output:
+        f"{RESULTS}/privacy/audits/{{algorithm}}.json",
+    log:
+        f"{RESULTS}/logs/privacy/audits/{{algorithm}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/privacy/audits/{{algorithm}}.tsv"
+    conda:
+        "../../envs/dprepro.yaml"
+    params:
+        spec=lambda wildcards: shlex.quote(json.dumps(AUDITS[wildcards.algorithm], sort_keys=True)),
+        code=lambda wildcards: code("audit", algorithm=wildcards.algorithm),
+    message:
+        "Auditing {wildcards.algorithm}"
+    shell:
+        "python -m dprepro audit-stage --spec {params.spec} --out {output} > {log} 2>&1"
+
+
+rule privacy_tables:
+    input:
+        plans=[f"{RESULTS}/plans/{experiment}/{job}.json" for experiment, job in JOBS],
+        audits=expand(f"{RESULTS}/privacy/audits/{{algorithm}}.json", algorithm=AUDITS),
+    output:
+        certificates=report(
+            f"{RESULTS}/privacy/certificates.csv",
+            caption="../report/privacy.rst",
+            category="Privacy",
+        ),
+        audit=report(
+            f"{RESULTS}/privacy/audit.csv",
+            caption="../report/privacy.rst",
+            category="Privacy",
+        ),
+        figures=expand(
+            f"{RESULTS}/privacy/{{name}}.{{suffix}}",
+            name=("certificates", "audit"),
+            suffix=("md", "png", "pdf", "svg"),
+        ),
+    log:
+        f"{RESULTS}/logs/privacy/tables.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/privacy/tables.tsv"
+    conda:
+        "../../envs/dprepro.yaml"
+    params:
+        code=code("privacy"),
+    message:
+        "Writing the tables of certificates and audits"
+    shell:
+        "python -m dprepro privacy --plans {input.plans} --audits {input.audits} --out {output.certificates} > {log} 2>&1"
+
+
+rule privacy:
+    input:
+        rules.privacy_tables.output,
+    localrule: True
+
+
+rule audit:
+    input:
+        f"{RESULTS}/privacy/audit.csv",
+    localrule: True
