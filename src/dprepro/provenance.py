@@ -10,6 +10,7 @@ import platform
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import dprepro
@@ -34,7 +35,7 @@ def sources(modules: Iterable[str]) -> list[Path]:
 
 
 def digest(modules: Iterable[str]) -> str:
-    """Return a sha256 over what the sources of `modules` say: comments and layout do not change it."""
+    """Return a sha256 over what the sources of `modules` do: comments, layout and docstrings do not change it."""
     total = hashlib.sha256()
     for path in sources(modules):
         total.update(path.relative_to(PACKAGE).as_posix().encode())
@@ -111,7 +112,24 @@ def _tree(path: Path, stamp: int) -> ast.Module:
 
 @functools.cache
 def _meaning(path: Path, stamp: int) -> str:
-    return hashlib.sha256(ast.dump(_tree(path, stamp)).encode()).hexdigest()
+    """Return a sha256 of the compiled source without its line numbers and docstrings."""
+    code = compile(_tree(path, stamp), path.name, "exec", dont_inherit=True, optimize=2)
+    return hashlib.sha256(repr(_instructions(code)).encode()).hexdigest()
+
+
+def _instructions(code: CodeType) -> tuple[object, ...]:
+    """Return what a code object does, as plain values in a fixed order."""
+    constants = tuple(_constant(value) for value in code.co_consts)
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    return (code.co_name, code.co_code, constants, names, shape, code.co_exceptiontable)
+
+
+def _constant(value: object) -> object:
+    if isinstance(value, CodeType):
+        return _instructions(value)
+    # The order of a set differs from process to process.
+    return ("set", sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
 @functools.cache
@@ -128,5 +146,8 @@ def _imports(path: Path, stamp: int) -> frozenset[str]:
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names.add(node.module)
             names.update(f"{node.module}.{alias.name}" for alias in node.names)
-        waiting.extend(ast.iter_child_nodes(node))
+        # Imports are statements: expressions need not be looked into.
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, block, ())
+            waiting.extend(inner if isinstance(inner, list) else ())
     return frozenset(names)
