@@ -37,7 +37,7 @@ def test_dp_gd_as_published_spends_more_than_it_claims(epsilon, accounted):
 def test_dp_gd_with_the_proofs_constant_is_certified():
     found = certificate("dp_gd", T=10, c=8.0)
     assert found["epsilon_accounted"] <= 1.0
-    assert found["verdict"].startswith("loose (1.44 times")
+    assert found["verdict"].startswith("certified, loose (1.44 times")
     assert found["noise_ratio"] == pytest.approx(1.443, rel=0.01)
 
 

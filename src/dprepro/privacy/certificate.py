@@ -68,7 +68,7 @@ def _verdict(plan: Plan, accounted: Accounted, ratio: float) -> str:
         return "no privacy asked for"
     if accounted.epsilon <= plan.epsilon:
         loose = plan.variant != "certified" and ratio > 1.0 + SLACK
-        return f"loose ({ratio:.2f} times more noise than needed)" if loose else "certified"
+        return f"certified, loose ({ratio:.2f} times more noise than needed)" if loose else "certified"
     if accounted.lower > plan.epsilon:
         return f"not private as {plan.variant} (accounted epsilon = {accounted.epsilon:.4g})"
     if math.isinf(accounted.epsilon):
