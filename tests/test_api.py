@@ -235,6 +235,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "label bound text": ({"loss": "huber", "label_bound": "one"}, "label_bound"),
     "label bound nan": ({"loss": "huber", "label_bound": math.nan}, "label_bound"),
     "replicates zero": ({"replicates": 0}, "replicates is 0: give a whole number >= 1"),
+    "replicates beyond memory": ({"replicates": 2**70}, "give at most 1000000 at one time"),
     "replicates half": ({"replicates": 1.5}, r"replicates is 1\.5: give a whole number >= 1"),
     "seed negative": ({"seed": -1}, "seed is -1: give a whole number >= 0"),
     "seed text": ({"seed": "a"}, "seed is 'a': give a whole number >= 0"),

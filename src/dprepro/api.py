@@ -22,6 +22,7 @@ from dprepro.run import RunResult, execute
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_REPLICATES = 1_000_000
 # A row may exceed its declared norm by rounding only.
 _NORM_SLACK = 1e-6
 _BINARY_CODES: tuple[tuple[float, float], ...] = ((-1.0, 1.0), (0.0, 1.0), (1.0, 2.0))
@@ -93,6 +94,8 @@ def solve(
     chosen = get_algorithm(algorithm)
     if isinstance(replicates, bool) or not isinstance(replicates, (int, np.integer)) or replicates < 1:
         raise UserError(f"replicates is {replicates!r}: give a whole number >= 1.")
+    if replicates > MOST_REPLICATES:
+        raise UserError(f"replicates is {replicates}: give at most {MOST_REPLICATES} at one time.")
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise UserError(f"seed is {seed!r}: give a whole number >= 0.")
     row_norm, label_bound = positive("row_norm", row_norm), positive("label_bound", label_bound)
