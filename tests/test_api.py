@@ -88,8 +88,8 @@ def test_the_certificate_says_what_is_claimed_and_what_is_accounted(algorithm: s
     certificate = solution.certificate
     assert set(certificate) == {
         "algorithm", "variant", "adjacency", "epsilon_claimed", "delta", "epsilon_accounted", "accountant",
-        "tight", "theorem", "conditions", "verdict", "events", "caveat", "probability_record_seen", "epsilon_lower",
-        "noise_ratio", "delta_at_claimed_epsilon", "accountant_version",
+        "tight", "theorem", "conditions", "verdict", "events", "caveat", "probability_record_sampled", "epsilon_lower",
+        "noise_ratio", "delta_at_claimed_epsilon", "accountant_version", "epsilon_advanced_composition",
     }  # fmt: skip
     assert (certificate["algorithm"], certificate["variant"]) == (algorithm, "published")
     assert (certificate["epsilon_claimed"], certificate["delta"]) == (2.0, 1e-4)
@@ -337,6 +337,7 @@ def test_a_step_that_is_far_too_large_is_counted_as_a_failure() -> None:
 
 def test_the_package_offers_solve_at_its_top_and_nothing_unknown() -> None:
     assert dprepro.solve.__module__ == "dprepro.api"
-    assert set(dprepro.__all__) == {"Solution", "__version__", "solve"}
+    assert set(dprepro.__all__) == {"RunFailed", "Solution", "UserError", "__version__", "solve"}
+    assert dprepro.UserError is UserError
     with pytest.raises(AttributeError, match="no attribute 'sovle'"):
         dprepro.sovle

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dprepro.api import Solution, solve
+    from dprepro.errors import RunFailed, UserError
 
-__all__ = ["Solution", "__version__", "solve"]
+__all__ = ["RunFailed", "Solution", "UserError", "__version__", "solve"]
 __version__ = "0.1.0"
 
 
@@ -17,4 +18,8 @@ def __getattr__(name: str) -> Any:
         from dprepro import api
 
         return getattr(api, name)
+    if name in ("RunFailed", "UserError"):
+        from dprepro import errors
+
+        return getattr(errors, name)
     raise AttributeError(f"module 'dprepro' has no attribute {name!r}")

@@ -38,7 +38,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             ) from None
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise UserError(f"Cannot write {target}: {error.strerror}. Choose a folder you may write to.") from None
-        if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST):
+        if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT):
             raise UserError(f"Cannot write {target}: {error.strerror}. Choose another output path.") from None
         raise
     finally:

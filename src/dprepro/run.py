@@ -13,7 +13,13 @@ from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Plan
 from dprepro.arrays import TILE, single_blas_thread
 from dprepro.errors import RunFailed
-from dprepro.privacy.mechanisms import GaussianMechanism, Ledger
+from dprepro.privacy.mechanisms import (
+    GaussianMechanism,
+    LaplaceMechanism,
+    Ledger,
+    SelectionMechanism,
+    TreeMechanism,
+)
 from dprepro.problems.erm import EmpiricalRisk
 from dprepro.streams import Streams
 
@@ -74,6 +80,22 @@ class Execution:
     def gaussian(self, label: str) -> GaussianMechanism:
         """Return a Gaussian mechanism of the plan."""
         return self._ledger.gaussian(label)
+
+    def laplace(self, label: str) -> LaplaceMechanism:
+        """Return a Laplace mechanism of the plan."""
+        return self._ledger.laplace(label)
+
+    def selection(self, label: str) -> SelectionMechanism:
+        """Return a selection mechanism of the plan."""
+        return self._ledger.selection(label)
+
+    def tree(self, label: str) -> TreeMechanism:
+        """Return a tree mechanism of the plan."""
+        return self._ledger.tree(label)
+
+    def condition(self, label: str) -> None:
+        """State that the run relies on a planned condition."""
+        self._ledger.condition(label)
 
     def unprotected(self, label: str) -> None:
         """State that a data-dependent quantity is used without noise."""

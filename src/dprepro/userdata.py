@@ -162,7 +162,7 @@ def account_report(record: dict[str, Any]) -> str:
         f"certainly at least   {record['epsilon_lower']:.6g} for the worst query with these sensitivities",
         f"delta at the claim   {record['delta_at_claimed_epsilon']:.4g}",
         f"noise ratio          {record['noise_ratio']:.4g} (this noise over the smallest certified noise)",
-        f"P(record sampled)    {record['probability_record_seen']:.4g}",
+        f"P(record sampled)    {record['probability_record_sampled']:.4g}",
         f"verdict              {record['verdict']}",
     ]
     lines += [

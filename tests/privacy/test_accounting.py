@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dprepro.errors import UserError
-from dprepro.privacy.accounting import account, gaussian_delta, gaussian_epsilon
+from dprepro.privacy.accounting import account, advanced_composition_epsilon, gaussian_delta, gaussian_epsilon
 from dprepro.privacy.composition import optimal_pure
 from dprepro.privacy.events import (
     ConditionEvent,
@@ -140,3 +140,42 @@ def test_events_survive_json():
     tree, condition = TreeEvent("t", 1.0, 0.5, 8, 2), ConditionEvent("c", 1e-6)
     for event in (full(2.0, 0.1, 9), UnprotectedEvent("step size", 3), parallel, tree, condition):
         assert event_from_json(event_to_json(event)) == event
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GaussianEvent("x", 1.0, (), 5),
+        lambda: GaussianEvent("x", -1.0, (QueryPart(1.0, 1, 2),), 5),
+        lambda: GaussianEvent("x", 1.0, (QueryPart(1.0, 1, 2),), -5),
+        lambda: QueryPart(0.0, 1, 2),
+        lambda: QueryPart(math.inf, 1, 2),
+        lambda: QueryPart(1.0, 3, 2),
+        lambda: LaplaceEvent("x", 1.0, -1.0, 1),
+        lambda: LaplaceEvent("x", math.nan, 1.0, 1),
+        lambda: SelectionEvent("x", "gaussian", 1.0, 1.0, 1),
+        lambda: TreeEvent("x", 1.0, 1.0, 0, 1),
+        lambda: ConditionEvent("x", 0.0),
+    ],
+)
+def test_an_event_without_a_sane_sensitivity_noise_or_count_is_refused(make):
+    with pytest.raises(UserError, match=r"give|declare|use|must be"):
+        make()
+
+
+def test_an_event_that_nobody_accounts_for_is_refused_not_counted_as_free():
+    with pytest.raises(UserError, match="No sound accountant"):
+        account((object(),), 1e-5)
+
+
+def test_delta_of_parallel_branches_is_that_of_the_worst_branch_at_each_epsilon():
+    branches = ((full(1.0, 1.0, 1, "a"),), (LaplaceEvent("b", 1.0, 3.0, 1),))
+    accounted = account((ParallelEvent("p", branches),), 1e-5)
+    assert accounted.delta(1.0) >= max(account(branch, 1e-5).delta(1.0) for branch in branches)
+
+
+def test_the_textbook_composition_is_looser_than_the_exact_one():
+    event = full(10.0, 0.1, 20)
+    textbook = advanced_composition_epsilon((event,), 1e-5)
+    assert textbook > account((event,), 1e-5).epsilon > 0.0
+    assert math.isnan(advanced_composition_epsilon((full(0.1, 0.1, 20),), 1e-5)), "epsilon0 above 1"

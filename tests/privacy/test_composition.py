@@ -119,14 +119,14 @@ def test_bounded_range_is_never_above_pure_composition(epsilon0, k, delta):
     assert bounded_range(epsilon0, k, delta) <= optimal_pure(epsilon0, k, delta)
 
 
-@given(st.integers(0, 7), st.integers(1, 200))
-def test_one_leaf_touches_as_many_nodes_as_levels_of_the_tree(seed, leaves):
-    leaf = (seed * 37) % leaves
-    touched, width = 1, 1
-    while width < leaves:  # intervals of doubling width that contain the leaf, up to the root
-        width *= 2
-        touched += leaf // width * width <= leaf
-    assert tree_nodes(leaves) == touched
+@given(st.integers(1, 200))
+def test_a_leaf_is_in_as_many_complete_nodes_as_stated_and_no_leaf_in_more(leaves):
+    def complete_nodes(leaf):
+        """Intervals of width 2^k that hold the leaf and end within the tree."""
+        widths = [2**k for k in range(9)]
+        return sum((leaf // width + 1) * width <= leaves for width in widths)
+
+    assert max(complete_nodes(leaf) for leaf in range(leaves)) == tree_nodes(leaves)
     assert tree_nodes(64) == 7
     assert tree_nodes(1) == 1
 

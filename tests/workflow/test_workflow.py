@@ -35,12 +35,14 @@ def test_one_command_makes_every_figure_and_table(finished: Checkout) -> None:
     assert set(finished.files("figures/*")) == figures
     assert set(finished.files("tables/*")) == tables
     assert all(path.stat().st_size > 0 for path in finished.files("*/*.*").values())
-    assert len(finished.files("runs/*/*.npz")) == len(finished.files("plans/*/*.json")) == 17
+    assert len(finished.files("runs/*/*.npz")) == len(finished.files("plans/*/*.certificate.json")) == 17
+    assert len(finished.files("plans/*/*.json")) == 2 * 17
+    assert set(finished.files("privacy/*.csv")) == {"privacy/certificates.csv", "privacy/audit.csv"}
 
 
 def test_every_job_leaves_a_log_and_a_benchmark(finished: Checkout) -> None:
     made = sum(len(finished.files(f"{kind}/**/*.{suffix}")) for kind, suffix in (
-        ("datasets", "npz"), ("optima", "npz"), ("plans", "json"), ("runs", "npz"), ("data", "parquet"),
+        ("datasets", "npz"), ("optima", "npz"), ("plans", "certificate.json"), ("runs", "npz"), ("data", "parquet"),
         ("figures", "png"), ("tables", "csv"), ("privacy/audits", "json"),
     )) + 1  # fmt: skip
     assert len(finished.files("logs/**/*.log")) == len(finished.files("benchmarks/**/*.tsv")) == made == 55

@@ -25,7 +25,7 @@ TABLE_FORMATS = ("csv", "md", "tex")
 wildcard_constraints:
     experiment="[a-z0-9_]+",
     dataset="[A-Za-z0-9_-]+",
-    job="[A-Za-z0-9_.+-]+",
+    job="[A-Za-z0-9_.+-]+(?<!\\.certificate)",
 
 
 def figure_files(experiment):

@@ -2,7 +2,8 @@ rule certify:
     input:
         facts=job_dataset("json"),
     output:
-        f"{RESULTS}/plans/{{experiment}}/{{job}}.json",
+        plan=f"{RESULTS}/plans/{{experiment}}/{{job}}.json",
+        certificate=f"{RESULTS}/plans/{{experiment}}/{{job}}.certificate.json",
     log:
         f"{RESULTS}/logs/plans/{{experiment}}/{{job}}.log",
     benchmark:
@@ -15,7 +16,7 @@ rule certify:
     message:
         "Certifying {wildcards.experiment}: {wildcards.job}"
     shell:
-        "python -m dprepro certify --spec {params.spec} --facts {input.facts} --out {output} > {log} 2>&1"
+        "python -m dprepro certify --spec {params.spec} --facts {input.facts} --out {output.plan} > {log} 2>&1"
 
 
 rule run:

@@ -153,7 +153,7 @@ def _conditions(setting: Setting, T: int, m: int, b: int, eta: float, step: str)
     conditions: tuple[Condition, ...] = (
         sampling_condition(setting, "T m", T * m),
         batch_condition(b),
-        Condition("inequality (4): contraction below 1/2", value < 0.5, f"left-hand side {value:.3g}"),
+        Condition("inequality (4): contraction below 1/2", value < 0.5, f"left-hand side {value:.6g}"),
     )
     if step == "bb":
         conditions += (

@@ -47,7 +47,9 @@ def audits(frame: pd.DataFrame) -> Figure:
             part = part.sort_values("epsilon_claimed")
             x = part["epsilon_claimed"]
             axes.plot(x, part["epsilon_accounted"], "_", color=style.PALETTE[k], markersize=11)
-            axes.plot(x, np.maximum(part["epsilon_audited"], 1e-2), "o", color=style.PALETTE[k], label=str(variant))
+            # Nothing proven, nothing drawn.
+            proven = part["epsilon_audited"].where(part["epsilon_audited"] > 0.0)
+            axes.plot(x, proven, "o", color=style.PALETTE[k], label=str(variant))
         claimed = np.array(sorted(frame["epsilon_claimed"].unique()))
         axes.plot(claimed, claimed, color=style.GREY, linewidth=0.8, linestyle="--")
         axes.set_title(algorithm)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from dprepro.errors import UserError, is_number
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dprepro.privacy.pld import PrivacyLoss
 
 SMALLEST_DELTA = 1e-300
-SMALLEST_EPSILON = 1e-300
+SMALLEST_EPSILON, LARGEST_EPSILON = 1e-100, 1e100
 # Relative accuracies of an epsilon: while searching, and of a result.
 ROUGH, FINE = 0.02, 0.003
 
@@ -71,7 +71,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 def check_epsilon(epsilon: float) -> float:
     """Return a valid epsilon (positive, infinity allowed) or raise `UserError`."""
-    if not is_number(epsilon) or not epsilon >= SMALLEST_EPSILON:
+    value = float(epsilon) if is_number(epsilon) else math.nan
+    if not (SMALLEST_EPSILON <= value <= LARGEST_EPSILON or value == math.inf):
         raise UserError(f"epsilon is {epsilon!r}: give a number > 0 (inf for no noise).")
     return float(epsilon)
 
@@ -113,7 +114,9 @@ def account(events: Sequence[Event], delta: float) -> Accounted:
     """
     check_delta(delta)
     found = [_account_sequence(sequence, delta) for sequence in _sequences(events)]
-    return max(found, key=lambda accounted: accounted.epsilon)
+    worst = max(found, key=lambda accounted: accounted.epsilon)
+    # A branch that is cheaper at this delta may be dearer at another epsilon.
+    return replace(worst, delta=lambda epsilon: max(accounted.delta(epsilon) for accounted in found))
 
 
 def within(events: Sequence[Event], epsilon: float, delta: float, share: float, accuracy: float = 2.5e-4) -> bool:
@@ -173,7 +176,8 @@ def best_share(objective: Callable[[float], float], steps: int = 5) -> tuple[flo
 
 def is_gaussian(events: Sequence[Event]) -> bool:
     """Whether the composition is exactly Gaussian DP."""
-    return all(_gdp_only(_Sorted.of(sequence)) for sequence in _sequences(events))
+    sorted_events = [_Sorted.of(sequence) for sequence in _sequences(events)]
+    return all(_gdp_only(kinds) and kinds.spent_delta == 0.0 for kinds in sorted_events)
 
 
 def delta_profile(events: Sequence[Event], delta: float) -> Callable[[float], float]:
@@ -182,19 +186,40 @@ def delta_profile(events: Sequence[Event], delta: float) -> Callable[[float], fl
     return lambda epsilon: max(profile(epsilon) for profile in profiles)
 
 
-def probability_seen(events: Sequence[Event]) -> float:
-    """Return the probability that a given record is looked at in at least one release."""
-    from dprepro.privacy.pld import probability_sampled
+def advanced_composition_epsilon(events: Sequence[Event], delta: float) -> float:
+    """Return the epsilon that the textbook argument gives, for comparison; NaN where it does not apply.
 
-    missed = 1.0
-    for event in leaves(events):
-        parts = event.parts if isinstance(event, GaussianEvent) else ()
-        sampled = [part for part in parts if not part.full]
-        if not isinstance(event, (ConditionEvent, ParallelEvent)) and len(sampled) != 1:
-            return 1.0
-        for part in sampled:
-            missed *= 1.0 - probability_sampled(part.batch, part.population, event.count)  # type: ignore[union-attr]
-    return 1.0 - missed
+    Each of k full-batch releases is (epsilon0, delta/2k)-DP by the classical Gaussian mechanism, valid for
+    epsilon0 <= 1, and advanced composition adds them up with a slack of delta/2.
+    """
+    from dprepro.privacy.composition import advanced
+
+    gaussians = [event for event in events if isinstance(event, GaussianEvent)]
+    if len(gaussians) != 1 or len(events) != 1 or not all(part.full for part in gaussians[0].parts):
+        return math.nan
+    (event,) = gaussians
+    if event.sigma == 0.0 or event.count == 0:
+        return math.nan
+    share = delta / (2.0 * event.count)
+    distance = sum(part.sensitivity for part in event.parts)
+    epsilon0 = math.sqrt(2.0 * math.log(1.25 / share)) * distance / event.sigma
+    return advanced(epsilon0, share, event.count, delta / 2.0)[0] if epsilon0 <= 1.0 else math.nan
+
+
+def probability_sampled(events: Sequence[Event]) -> float:
+    """Return the probability that a given record is in at least one random batch; 1 where no batch is random."""
+    from dprepro.privacy import pld
+
+    batches = [
+        (part.batch, part.population, event.count)
+        for event in leaves(events)
+        if isinstance(event, GaussianEvent)
+        for part in event.parts
+        if not part.full
+    ]
+    if not batches:
+        return 1.0
+    return 1.0 - math.prod(1.0 - pld.probability_sampled(*batch) for batch in batches)
 
 
 # epsilon0, count, whether of bounded range
@@ -217,6 +242,7 @@ class _Sorted:
         """Sort the events that were used at least once."""
         from dprepro.privacy.composition import tree_mu
 
+        _check_known(events)
         used = [event for event in events if getattr(event, "count", 1)]
         gaussians = [event for event in used if isinstance(event, GaussianEvent)]
         sampled = tuple(event for event in gaussians if any(not part.full for part in event.parts))
@@ -254,6 +280,14 @@ def _gdp_only(kinds: _Sorted) -> bool:
     return not (kinds.sampled or kinds.pure or kinds.laplace or kinds.problem)
 
 
+def _check_known(events: Sequence[Event]) -> None:
+    """Refuse an event that no argument here accounts for: it would count as free."""
+    known = (GaussianEvent, LaplaceEvent, SelectionEvent, TreeEvent, UnprotectedEvent, ConditionEvent)
+    for event in events:
+        if not isinstance(event, known):
+            raise UserError(f"No sound accountant is known for the event {event!r}: add one before running it.")
+
+
 def _sequences(events: Sequence[Event]) -> list[tuple[Event, ...]]:
     """Return every sequence of events that one record can meet: one branch of each parallel event."""
     sequences: list[tuple[Event, ...]] = [()]
@@ -269,7 +303,11 @@ def _sequences(events: Sequence[Event]) -> list[tuple[Event, ...]]:
 def _account_sequence(events: Sequence[Event], delta: float) -> Accounted:
     kinds = _Sorted.of(events)
     if kinds.problem:
-        return Accounted(math.inf, 0.0, kinds.problem, lambda epsilon: 1.0)
+        # Whatever is used without noise, the noisy releases leak at least what they leak by themselves.
+        protected = [event for event in events if not isinstance(event, UnprotectedEvent)]
+        noisy = protected != list(events) and all(getattr(event, "sigma", 1.0) > 0.0 for event in protected)
+        lower = _account_sequence(protected, delta).lower if noisy and protected else 0.0
+        return Accounted(math.inf, lower, kinds.problem, lambda epsilon: 1.0)
     rest = delta - kinds.spent_delta
     if rest <= 0.0:
         text = "none: the conditions alone spend more than delta"
@@ -278,8 +316,10 @@ def _account_sequence(events: Sequence[Event], delta: float) -> Accounted:
     if _gdp_only(kinds):
         epsilon = gaussian_epsilon(mu, rest)
         lower = epsilon if kinds.spent_delta == 0.0 else 0.0
-        return Accounted(epsilon, lower, "Gaussian DP, exact", lambda e: gaussian_delta(mu, e) + kinds.spent_delta)
-    return _account_by_losses(kinds, mu, rest)
+        return Accounted(
+            epsilon, lower, "Gaussian DP, exact", lambda e: min(1.0, gaussian_delta(mu, e) + kinds.spent_delta)
+        )
+    return _account_by_losses(kinds, mu, rest, _lower(kinds, delta))
 
 
 def _lower(kinds: _Sorted, delta: float) -> float:
@@ -295,9 +335,8 @@ def _lower(kinds: _Sorted, delta: float) -> float:
     return max(found, default=0.0)
 
 
-def _account_by_losses(kinds: _Sorted, mu: float, delta: float) -> Accounted:
+def _account_by_losses(kinds: _Sorted, mu: float, delta: float, lower: float) -> Accounted:
     """Account by privacy-loss distributions, for the best division of the noise of summed parts."""
-    lower = _lower(kinds, delta)
     if not any(part.full for event in kinds.sampled for part in event.parts):
         share = 1.0
     else:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dprepro.arrays import TILE, Backend, get_backend, single_blas_thread
 from dprepro.errors import RunFailed, UserError
-from dprepro.privacy.accounting import account, delta_profile, is_gaussian
+from dprepro.privacy.accounting import account, check_epsilon, delta_profile, is_gaussian
 from dprepro.privacy.bounds import BETA, MIN_REPLICATES, audit_bounds, largest_refuted_scale, violates
 from dprepro.privacy.cases import Case, Rows, Transcript
 from dprepro.privacy.certificate import certify
@@ -63,6 +63,10 @@ def audit(
 
     if replicates < MIN_REPLICATES:
         raise UserError(f"replicates is {replicates}: an audit needs at least {MIN_REPLICATES} on each side.")
+    if not np.isfinite(check_epsilon(epsilon)):
+        raise UserError("epsilon is inf: an audit needs a claim to refute; give a finite number > 0.")
+    if seed < 0:
+        raise UserError(f"seed is {seed}: give a whole number >= 0.")
     case = algorithm.audit_case()
     plan = algorithm.plan(Setting(case.spec, epsilon, delta, variant), **case.letters)
     certificate = certify(plan)
@@ -76,7 +80,8 @@ def audit(
     accounted = float(certificate["epsilon_accounted"])
     gaussian = is_gaussian(plan.events)
     tradeoff = bounds.epsilon_tradeoff if gaussian else _refuted_epsilon(scores, plan.events, delta)
-    proven = max(bounds.epsilon_clopper_pearson, tradeoff)
+    # For a curve that is not Gaussian the trade-off figure assumes the curve's shape: shown, but not called proven.
+    proven = max(bounds.epsilon_clopper_pearson, tradeoff if gaussian else 0.0)
     refuted = proven > accounted
     if not gaussian and np.isfinite(accounted):
         # The whole curve that is accounted, not only its epsilon at delta.
@@ -97,7 +102,7 @@ def audit(
         "epsilon_clopper_pearson": bounds.epsilon_clopper_pearson,
         "epsilon_tradeoff": tradeoff,
         "replicates_per_side": replicates,
-        "confidence": 1.0 - BETA,
+        "confidence": 1.0 - 2.0 * BETA,
         "verdict": "proves more than claimed" if proven > epsilon else "below the accounted epsilon",
     }
 

@@ -53,7 +53,7 @@ def _search(events: Sequence[Event], epsilon: float, delta: float) -> float:
     share, factor = 0.6, _crossing(lambda f: shown(f, 0.6, 1e-3), 1.0, 0.02)
     if math.isinf(factor):
         reason = account(events, delta).accountant.removeprefix("none: ")
-        raise UserError(f"No amount of noise makes this plan ({epsilon:g}, {delta:g})-DP: {reason}.")
+        raise UserError(f"No amount of noise is shown to make this plan ({epsilon:g}, {delta:g})-DP ({reason}).")
     if has_summed_parts(events):
         near = factor
         share, factor = best_share(lambda t: _crossing(lambda f: shown(f, t, 1e-3), near, 0.005), steps=4)

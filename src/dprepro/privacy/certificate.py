@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dprepro import __version__
 from dprepro.errors import UserError
-from dprepro.privacy.accounting import Accounted, account, probability_seen
+from dprepro.privacy.accounting import Accounted, account, advanced_composition_epsilon, probability_sampled
 from dprepro.privacy.calibrate import smallest_scale
 from dprepro.privacy.events import ADJACENCY, event_to_json
 
@@ -40,7 +40,8 @@ def certify(plan: Plan) -> dict[str, Any]:
         "accountant_version": __version__,
         "tight": accounted.tight,
         "noise_ratio": ratio,
-        "probability_record_seen": probability_seen(plan.events),
+        "probability_record_sampled": probability_sampled(plan.events),
+        "epsilon_advanced_composition": advanced_composition_epsilon(plan.events, plan.delta),
         "theorem": plan.theorem,
         "conditions": [
             {"condition": condition.text, "holds": condition.holds, "detail": condition.detail}
@@ -70,7 +71,9 @@ def _verdict(plan: Plan, accounted: Accounted, ratio: float) -> str:
         loose = plan.variant != "certified" and ratio > 1.0 + SLACK
         return f"certified, loose ({ratio:.2f} times more noise than needed)" if loose else "certified"
     if accounted.lower > plan.epsilon:
-        return f"not private as {plan.variant} (accounted epsilon = {accounted.epsilon:.4g})"
+        shown = accounted.epsilon if math.isfinite(accounted.epsilon) else accounted.lower
+        word = "accounted epsilon =" if math.isfinite(accounted.epsilon) else "epsilon at least"
+        return f"not private as {plan.variant} ({word} {shown:.4g})"
     if math.isinf(accounted.epsilon):
         return f"not certified ({accounted.accountant.removeprefix('none: ')})"
     if not all(condition.holds for condition in plan.conditions):

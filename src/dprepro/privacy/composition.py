@@ -135,11 +135,11 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 
 def tree_nodes(leaves: int) -> int:
-    """Return the number of nodes of the binary tree over `leaves` that one leaf touches: ceil(log2 leaves) + 1."""
+    """Return the largest number of complete nodes over `leaves` that hold one leaf: floor(log2 leaves) + 1."""
     _check_count("leaves", leaves)
     if leaves == 0:
         raise UserError("leaves is 0: give a whole number >= 1.")
-    return (int(leaves) - 1).bit_length() + 1
+    return int(leaves).bit_length()
 
 
 def tree_mu(sensitivity: float, sigma: float, leaves: int) -> float:

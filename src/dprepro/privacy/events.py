@@ -6,9 +6,12 @@ query's answers on neighbours. A plan holds a tuple of events: their adaptive, s
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+from dprepro.errors import UserError
 
 ADJACENCY = "replace-one"
 
@@ -24,6 +27,11 @@ class QueryPart:
     sensitivity: float
     batch: int
     population: int
+
+    def __post_init__(self) -> None:
+        _check_sensitivity(self.sensitivity, "a query part")
+        if not 1 <= self.batch <= self.population:
+            raise UserError(f"A query part looks at {self.batch} of {self.population} records: give 1 <= batch <= n.")
 
     @property
     def full(self) -> bool:
@@ -43,6 +51,11 @@ class GaussianEvent:
     parts: tuple[QueryPart, ...]
     count: int
 
+    def __post_init__(self) -> None:
+        _check_noise(self.label, self.sigma, self.count)
+        if not self.parts:
+            raise UserError(f"The event {self.label!r} declares no sensitivity: give it at least one query part.")
+
     def scaled(self, factor: float) -> GaussianEvent:
         """Return the event with `factor` times the noise."""
         return replace(self, sigma=self.sigma * factor)
@@ -56,6 +69,10 @@ class LaplaceEvent:
     scale: float
     sensitivity: float
     count: int
+
+    def __post_init__(self) -> None:
+        _check_noise(self.label, self.scale, self.count)
+        _check_sensitivity(self.sensitivity, self.label)
 
     def scaled(self, factor: float) -> LaplaceEvent:
         """Return the event with `factor` times the noise."""
@@ -76,6 +93,12 @@ class SelectionEvent:
     scale: float
     sensitivity: float
     count: int
+
+    def __post_init__(self) -> None:
+        _check_noise(self.label, self.scale, self.count)
+        _check_sensitivity(self.sensitivity, self.label)
+        if self.noise not in ("laplace", "gumbel"):
+            raise UserError(f"The noise of the event {self.label!r} is {self.noise!r}: use laplace or gumbel.")
 
     @property
     def epsilon0(self) -> float:
@@ -100,6 +123,12 @@ class TreeEvent:
     leaves: int
     count: int
 
+    def __post_init__(self) -> None:
+        _check_noise(self.label, self.sigma, self.count)
+        _check_sensitivity(self.sensitivity, self.label)
+        if self.leaves < 1:
+            raise UserError(f"The tree {self.label!r} has {self.leaves} leaves: give a whole number >= 1.")
+
     def scaled(self, factor: float) -> TreeEvent:
         """Return the event with `factor` times the noise."""
         return replace(self, sigma=self.sigma * factor)
@@ -123,6 +152,10 @@ class ConditionEvent:
 
     label: str
     delta: float
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.delta < 1.0:
+            raise UserError(f"The condition {self.label!r} spends delta = {self.delta}: give a number in (0, 1).")
 
     def scaled(self, factor: float) -> ConditionEvent:
         """Return the event itself: its probability does not depend on the noise."""
@@ -154,6 +187,16 @@ _KINDS: dict[str, Any] = {
     "condition": ConditionEvent,
     "parallel": ParallelEvent,
 }
+
+
+def _check_noise(label: str, scale: float, count: int) -> None:
+    if not (0.0 <= scale < math.inf) or count < 0:
+        raise UserError(f"The event {label!r} has noise {scale} and {count} releases: both must be >= 0 and finite.")
+
+
+def _check_sensitivity(sensitivity: float, label: str) -> None:
+    if not (0.0 < sensitivity < math.inf):
+        raise UserError(f"The sensitivity of {label!r} is {sensitivity}: declare a finite number > 0.")
 
 
 def scale_events(events: Sequence[Event], factor: float) -> tuple[Event, ...]:

@@ -293,10 +293,10 @@ class Ledger:
 
 def _laplace(uniforms: np.ndarray) -> np.ndarray:
     """Return Laplace(1) numbers by inversion of uniforms in (0, 1)."""
-    centred = uniforms - 0.5
+    centred = np.where(uniforms > 0.0, uniforms, 0.5) - 0.5  # empty slots hold 0 and get no noise
     return -np.sign(centred) * np.log1p(-2.0 * np.abs(centred))
 
 
 def _gumbel(uniforms: np.ndarray) -> np.ndarray:
     """Return standard Gumbel numbers by inversion of uniforms in (0, 1)."""
-    return -np.log(-np.log(uniforms))
+    return -np.log(-np.log(np.where(uniforms > 0.0, uniforms, np.exp(-1.0))))  # empty slots get no noise

@@ -18,4 +18,6 @@ def certify_job(spec: Mapping[str, Any], facts: Path, out: Path) -> None:
     problem = problem_spec(spec, read_json(facts))
     setting = Setting(problem, float(spec["epsilon"]), spec["delta"], spec["variant"])
     plan = get_algorithm(spec["algorithm"]).plan(setting, **spec["parameters"])
-    write_json(out, {"job": dict(spec), "plan": plan.to_json(), "certificate": certify(plan)})
+    certificate = certify(plan)
+    write_json(out.with_suffix(".certificate.json"), certificate)
+    write_json(out, {"job": dict(spec), "plan": plan.to_json(), "certificate": certificate})

@@ -17,7 +17,10 @@ def audit_rows(files: Sequence[Path]) -> pd.DataFrame:
 
 
 def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per certificate, with the audited epsilon where the same setting was audited."""
+    """Return one row per certificate, with the audited epsilon of the same algorithm, variant, epsilon and delta.
+
+    Audits run on small worst-case data with letters of their own; a plan with unprotected events has no audit.
+    """
     rows = []
     for path in plans:
         record = read_json(path)
@@ -34,19 +37,22 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
                 "delta": certificate["delta"],
                 "sigma": plan["sigma"],
                 "epsilon_accounted": float(certificate["epsilon_accounted"]),
+                "epsilon_lower": float(certificate["epsilon_lower"]),
                 "delta_at_claimed_epsilon": certificate["delta_at_claimed_epsilon"],
                 "noise_ratio": certificate["noise_ratio"],
-                "probability_record_seen": certificate["probability_record_seen"],
+                "probability_record_sampled": certificate["probability_record_sampled"],
+                "epsilon_advanced_composition": certificate["epsilon_advanced_composition"],
                 "conditions_met": all(condition["holds"] for condition in certificate["conditions"]),
                 "accountant": certificate["accountant"],
                 "verdict": certificate["verdict"],
             }
         )
     frame = pd.DataFrame(rows).sort_values(["experiment", "method", "variant", "epsilon_claimed"], ignore_index=True)
-    keys = ["algorithm", "variant", "epsilon_claimed"]
+    keys = ["algorithm", "variant", "epsilon_claimed", "delta"]
     proven = audits.groupby(keys, as_index=False)["epsilon_audited"].max()
-    # Audits run on small worst-case data; a plan's own n and delta differ, the mechanism and its code do not.
-    return frame.merge(proven, on=keys, how="left")
+    merged = frame.merge(proven, on=keys, how="left")
+    merged.loc[merged["epsilon_accounted"] == float("inf"), "epsilon_audited"] = float("nan")
+    return merged
 
 
 def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path) -> None:
