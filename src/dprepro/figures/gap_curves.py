@@ -45,8 +45,10 @@ def gap_curves(frame: pd.DataFrame, metadata: Mapping[str, Any], name: str) -> t
             if column == len(epsilons) - 1:
                 style.label_ends(axes, ends, colour)
     _reference(grid, float(frame["gap_at_zero"].iloc[0]))
-    figure.subplots_adjust(left=0.1, right=0.84, top=0.9, bottom=0.17)
-    figure.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=9, x=0.1, ha="left")
+    # The labels stand to the right of the last panel: longer ones need more room.
+    room = 0.0085 * max(len(method) for method in methods)
+    figure.subplots_adjust(left=0.1, right=min(0.84, 0.99 - room), top=0.9, bottom=0.17)
+    figure.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, x=0.1, ha="left")
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
     figure.text(0.1, 0.015, footer, fontsize=5.5, color=style.GREY, va="bottom")
     return figure, _caption(frame, metadata, name)
