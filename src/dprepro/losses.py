@@ -210,5 +210,9 @@ def _tanh(xp: Any, s: Array) -> Array:
 
 
 def _softplus(xp: Any, t: Array) -> Array:
-    """Return log(1 + exp(t)), exact to rounding for any finite t."""
-    return xp.maximum(t, xp.zeros_like(t)) + xp.log1p(xp.exp(-xp.abs(t)))
+    """Return log(1 + exp(t)) with an absolute error of rounding size for any finite t.
+
+    The plain logarithm loses the relative accuracy of values below 1e-16, which no mean needs, and is more than
+    twice as fast as log1p.
+    """
+    return xp.maximum(t, xp.zeros_like(t)) + xp.log(1.0 + xp.exp(-xp.abs(t)))

@@ -6,6 +6,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from dprepro.figures import style
 
@@ -55,8 +56,10 @@ def audits(frame: pd.DataFrame) -> Figure:
         axes.set_title(algorithm)
         axes.set_xscale("log")
         axes.set_yscale("log")
+        axes.set_xticks(claimed, [f"{epsilon:g}" for epsilon in claimed])
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("claimed epsilon")
-        axes.legend(fontsize=7, frameon=False)
+    grid[0, 0].legend(fontsize=7, frameon=False)
     grid[0, 0].set_ylabel("epsilon: bar accounted, dot proven")
     figure.tight_layout()
     return figure
