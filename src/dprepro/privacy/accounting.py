@@ -28,6 +28,8 @@ SMALLEST_DELTA = 1e-300
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-100, 1e100
 # Relative accuracies of an epsilon: while searching, and of a result.
 ROUGH, FINE = 0.02, 0.003
+# Where the search for a division of the noise begins.
+FIRST_SHARE = 0.6
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -132,7 +134,9 @@ def _sequence_within(events: Sequence[Event], epsilon: float, delta: float, shar
     from dprepro.privacy.pld import GridTooFine
 
     kinds = _Sorted.of(events)
-    if kinds.problem or _gdp_only(kinds):
+    if kinds.problem:
+        return False
+    if _gdp_only(kinds):
         return _account_sequence(events, delta).epsilon <= epsilon
     rest = delta - kinds.spent_delta
     if rest <= 0.0 or _lower(kinds, rest) > epsilon:
@@ -150,28 +154,50 @@ def has_summed_parts(events: Sequence[Event]) -> bool:
     return {True, False} in kinds
 
 
-def best_share(objective: Callable[[float], float], steps: int = 5) -> tuple[float, float]:
-    """Return about the best share in (0, 1) and its value: golden section on the logit.
+def best_share(events: Sequence[Event], epsilon: float, delta: float) -> float:
+    """Return about the best share of the variance for the sampled parts: the one with the least delta at `epsilon`.
 
     Any share gives a sound bound, so a poor minimum costs tightness, not soundness.
     """
-    low, high = -3.0, 5.0
-    ratio = (math.sqrt(5.0) - 1.0) / 2.0
+    from dprepro.privacy.pld import GridTooFine
+
+    kinds = next((_Sorted.of(sequence) for sequence in _sequences(events) if has_summed_parts(sequence)), None)
+    if kinds is None:
+        return FIRST_SHARE
+    mu, rest = math.sqrt(kinds.squared_mu), delta - kinds.spent_delta
+
+    def spent(share: float) -> float:
+        try:
+            return _compose(_divided(kinds, mu, share), 1e-3 * epsilon, rest, epsilon).delta(epsilon)
+        except GridTooFine:
+            return 1.0
+
+    return _golden_section(spent)
+
+
+def _golden_section(objective: Callable[[float], float]) -> float:
+    """Return about the minimiser in (0, 1), searched for on the logit."""
 
     def at(logit: float) -> tuple[float, float]:
-        return objective(1.0 / (1.0 + math.exp(-logit))), logit
+        share = 1.0 / (1.0 + math.exp(-logit))
+        return objective(share), share
 
-    left, right = at(high - ratio * (high - low)), at(low + ratio * (high - low))
-    best = min(left, right)
-    for _ in range(steps):
-        if left[0] <= right[0]:
-            high, right = right[1], left
-            left = at(high - ratio * (high - low))
+    low, high = -3.0, 5.0
+    ratio = (math.sqrt(5.0) - 1.0) / 2.0
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = at(left), at(right)
+    best = min(at_left, at_right)
+    for _ in range(5):
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = at(left)
         else:
-            low, left = left[1], right
-            right = at(low + ratio * (high - low))
-        best = min(best, left, right)
-    return 1.0 / (1.0 + math.exp(-best[1])), best[0]
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = at(right)
+        best = min(best, at_left, at_right)
+    return best[1]
 
 
 def is_gaussian(events: Sequence[Event]) -> bool:
@@ -340,7 +366,7 @@ def _account_by_losses(kinds: _Sorted, mu: float, delta: float, lower: float) ->
     if not any(part.full for event in kinds.sampled for part in event.parts):
         share = 1.0
     else:
-        share, _ = best_share(lambda t: _losses_epsilon(_divided(kinds, mu, t), delta, lower, ROUGH))
+        share = _golden_section(lambda t: _losses_epsilon(_divided(kinds, mu, t), delta, lower, ROUGH))
     divided = _divided(kinds, mu, share)
     epsilon = _losses_epsilon(divided, delta, lower, FINE)
     interval = max(epsilon, 1e-3) / 4096.0

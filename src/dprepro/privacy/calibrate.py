@@ -17,11 +17,11 @@ from pathlib import Path
 from dprepro.errors import UserError
 from dprepro.files import jsonable, write_json
 from dprepro.privacy.accounting import (
+    FIRST_SHARE,
     account,
     best_share,
     check_delta,
     check_epsilon,
-    has_summed_parts,
     within,
 )
 from dprepro.privacy.events import Event, event_to_json, scale_events
@@ -45,19 +45,17 @@ def smallest_scale(events: Sequence[Event], epsilon: float, delta: float) -> flo
 
 
 def _search(events: Sequence[Event], epsilon: float, delta: float) -> float:
-    """Find the factor for several divisions of the noise on a coarse grid, then finely for the best division."""
+    """Find the factor roughly for one division of the noise, then finely for the best division."""
 
     def shown(factor: float, share: float, accuracy: float) -> bool:
         return within(scale_events(events, factor), epsilon, delta, share, accuracy)
 
-    share, factor = 0.6, _crossing(lambda f: shown(f, 0.6, 1e-3), 1.0, 0.02)
+    factor = _crossing(lambda f: shown(f, FIRST_SHARE, 1e-3), 1.0, 0.02)
     if math.isinf(factor):
         reason = account(events, delta).accountant.removeprefix("none: ")
         raise UserError(f"No amount of noise is shown to make this plan ({epsilon:g}, {delta:g})-DP ({reason}).")
-    if has_summed_parts(events):
-        near = factor
-        share, factor = best_share(lambda t: _crossing(lambda f: shown(f, t, 1e-3), near, 0.005), steps=4)
-    factor = _crossing(lambda f: shown(f, share, 2e-4), factor, TOLERANCE)
+    share = best_share(scale_events(events, factor), epsilon, delta)
+    factor = _crossing(lambda f: shown(f, share, 2.5e-4), factor, TOLERANCE)
     # The accountant that writes certificates has the last word.
     while account(scale_events(events, factor), delta).epsilon > epsilon:
         factor *= 1.0 + TOLERANCE
