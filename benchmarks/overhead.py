@@ -44,7 +44,9 @@ def job_overhead() -> tuple[float, float]:
         subprocess.run([*python, "dataset", "--spec", json.dumps(dataset), "--out", data], check=True)
         certify = ["certify", "--spec", json.dumps(job), "--facts", data.with_suffix(".json"), "--out", plan]
         subprocess.run([*python, *certify], check=True)
-        return cost([*python, "run", "--plan", str(plan), "--data", str(data), "--out", str(here / "run.npz")])
+        return cost(
+            [*python, "run", "--plan", str(plan), "--data", str(data), "--out", str(here / "run.npz"), "--sources", "0"]
+        )
 
 
 def main() -> None:

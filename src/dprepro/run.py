@@ -26,7 +26,7 @@ from dprepro.streams import Streams
 Array = Any
 
 # Rounds of which the iterate is kept: evenly spread on a logarithmic axis.
-CHECKPOINTS = 40
+CHECKPOINTS = 24
 
 
 @dataclass(frozen=True)
