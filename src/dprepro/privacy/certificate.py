@@ -26,7 +26,7 @@ def certify(plan: Plan) -> dict[str, Any]:
     above 1 the plan is loose, below 1 it does not keep its claim.
     """
     accounted = account(plan.events, plan.delta)
-    ratio = _noise_ratio(plan, accounted)
+    ratio = _noise_ratio(plan)
     return {
         "algorithm": plan.algorithm,
         "variant": plan.variant,
@@ -53,7 +53,7 @@ def certify(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _noise_ratio(plan: Plan, accounted: Accounted) -> float:
+def _noise_ratio(plan: Plan) -> float:
     if math.isinf(plan.epsilon):
         return math.nan
     if plan.variant == "certified":
