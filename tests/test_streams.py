@@ -107,3 +107,64 @@ def test_integers_are_uniform_and_in_range():
 def test_integers_too_depend_only_on_their_step():
     whole = Streams(5, [3], "sample").integers(0, 30, 1000)
     np.testing.assert_array_equal(Streams(5, [9, 3], "sample").integers(11, 6, 1000)[:, 1], whole[11:17, 0])
+
+
+@pytest.mark.parametrize(("size", "n"), [(1, 1000), (4, 400), (3, 20), (60, 400)])
+def test_poisson_batches_are_binomial_in_size_and_uniform_in_their_records(size, n):
+    """Sizes and records by chi-square, each with a false alarm below 1e-7."""
+    from scipy.stats import binom, chi2
+
+    records, counts = Streams(5, list(range(16)), "sample").poisson(0, 1500, size, n)
+    assert counts.shape == (1500, 16)
+    edges = np.unique(binom.ppf(np.linspace(0.03, 0.97, 12), n, size / n))
+    expected = counts.size * np.diff(np.concatenate([[0.0], binom.cdf(edges, n, size / n), [1.0]]))
+    seen = np.bincount(np.searchsorted(edges, counts.ravel()), minlength=expected.size)
+    assert chi2.sf(np.sum((seen - expected) ** 2 / expected), expected.size - 1) > 1e-7
+
+    used = np.arange(records.shape[-1]) < counts[..., None]
+    drawn = records[used]
+    assert drawn.min() == 0
+    assert drawn.max() == n - 1
+    cells = np.bincount(drawn * 20 // n, minlength=20)
+    assert chi2.sf(np.sum((cells - cells.mean()) ** 2) / cells.mean(), 19) > 1e-7
+    padded = np.sort(np.where(used, records, -1 - np.arange(records.shape[-1])), axis=-1)
+    assert np.all(padded[..., 1:] > padded[..., :-1]), "a record twice in a batch"
+
+
+@pytest.mark.parametrize(("size", "n"), [(2, 900), (3, 20)])
+def test_poisson_batches_depend_only_on_their_step(size, n):
+    def sets(records, counts):
+        return [[tuple(row[:k]) for row, k in zip(*pair, strict=True)] for pair in zip(records, counts, strict=True)]
+
+    whole = sets(*Streams(5, [3, 8], "sample").poisson(0, 40, size, n))
+    other = Streams(5, [9, None, 8, 3], "sample")
+    parts = sets(*other.poisson(30, 10, size, n)), sets(*other.poisson(0, 30, size, n))
+    assert [[step[3], step[2]] for step in parts[1] + parts[0]] == whole
+    assert all(step[1] == () for part in parts for step in part), "an empty slot draws nothing"
+
+
+def test_repeated_draws_of_a_poisson_batch_are_replaced_by_the_next_ones():
+    from dprepro.streams import _records
+
+    words = (np.array([[3, 7, 3, 9, 1], [3, 7, 4, 9, 1]], dtype=np.uint64) << np.uint64(60)) + np.uint64(1 << 59)
+    np.testing.assert_array_equal(_records(words, np.array([3, 3]), 16), [[3, 7, 9], [3, 7, 4]])
+    # the repeat stands behind the batch: nothing to replace
+    np.testing.assert_array_equal(_records(words, np.array([2, 3]), 16)[0, :2], [3, 7])
+
+
+@pytest.mark.parametrize(("size", "n"), [(1, 200_000), (100, 200_000), (4, 400)])
+def test_the_words_of_a_poisson_batch_run_out_practically_never(size, n):
+    """Union bound with exact rationals: too many repeats among the draws of the largest possible batch."""
+    from fractions import Fraction
+    from math import comb
+
+    from scipy.stats import binom
+
+    from dprepro.streams import _binomial_quantiles, _poisson_words
+
+    quantiles = _binomial_quantiles(size, n)
+    largest, width = quantiles.size, _poisson_words(quantiles.size, n)
+    spare = width - 1 - largest
+    assert comb(largest + spare, spare + 1) * Fraction(largest, n) ** (spare + 1) < Fraction(1, 10**30)
+    assert binom.sf(largest, n, size / n) < 2.0**-63
+    np.testing.assert_allclose(quantiles / 2.0**64, binom.cdf(np.arange(largest), n, size / n), rtol=1e-9, atol=1e-19)

@@ -9,6 +9,8 @@ These generators are seeded so that experiments can be repeated. They are not fi
 
 from __future__ import annotations
 
+import decimal
+import functools
 import zlib
 from collections.abc import Sequence
 
@@ -26,6 +28,8 @@ _RADIUS_SCALE = np.float32(2.0**-_RADIUS_BITS)
 _WORDS_PER_COUNTER = 4
 # Words turned into normals at one time: the temporaries stay in the first two levels of cache.
 _PIECE_WORDS = 8192
+# Running out of words must be rarer than this.
+_NEVER = 1e-30
 
 
 class _Words:
@@ -109,10 +113,85 @@ class Streams:
             if spare is None:
                 block[:, slot, :] = np.argpartition(raw, size - 1, axis=1)[:, :size]
             else:
-                uniforms = ((raw >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-                drawn = np.minimum((uniforms * n).astype(np.int64), n - 1)
-                block[:, slot, :] = _first_distinct(drawn, size)
+                block[:, slot, :] = _first_distinct(_below(raw, n), size)
         return block
+
+    def poisson(self, first_step: int, steps: int, size: int, n: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return Poisson batches: each of n records independently with probability size/n, per step and slot.
+
+        The first array (steps, slots, longest) holds the records, the second (steps, slots) how many of them count.
+        A fixed number of words serves each step. One word gives the binomial size by inversion, exact to 2^-64, and
+        the records are the first distinct ones of a sequence of uniform integers; where that would take more words
+        than there are records, each record has a word of its own.
+        """
+        quantiles = _binomial_quantiles(size, n)
+        width = _poisson_words(quantiles.size, n)
+        raw = np.zeros((steps, self.slots, n if width is None else width), dtype=np.uint64)
+        for slot, words in self._words.items():
+            raw[:, slot, :] = words.read(first_step * raw.shape[-1], steps * raw.shape[-1]).reshape(steps, -1)
+        used = np.zeros((self.slots, 1), dtype=bool)
+        used[list(self._words)] = True
+        if width is None:
+            return _marked((raw < np.uint64((size << 64) // n)) & used)
+        counts = np.searchsorted(quantiles, raw[..., 0], side="right") * used[:, 0]
+        return _records(raw[..., 1:], counts, n), counts
+
+
+@functools.cache
+def _binomial_quantiles(size: int, n: int) -> np.ndarray:
+    """Return P(X <= k) 2^64, rounded down, for k = 0, 1, ... while it fits a word; X ~ Binomial(n, size/n).
+
+    Decimal arithmetic gives the same integers on every machine.
+    """
+    with decimal.localcontext(prec=60, Emin=decimal.MIN_EMIN):
+        odds = decimal.Decimal(size) / (n - size)
+        mass = (decimal.Decimal(n - size) / n) ** n
+        total = mass
+        found: list[int] = []
+        while len(found) < n and (word := int(total * 2**64)) < 2**64 - 1:
+            found.append(word)
+            mass *= odds * (n - len(found) + 1) / len(found)
+            total += mass
+    return np.array(found, dtype=np.uint64)
+
+
+@functools.cache
+def _poisson_words(largest: int, n: int) -> int | None:
+    """Return how many words serve one Poisson batch of at most `largest` records; None where one per record is less.
+
+    A draw repeats an earlier one with probability below p = largest/n, so s + 1 repeats among largest + s draws have
+    a probability below binom(largest + s, s + 1) p^(s + 1), which bounds that of running out with s spare words.
+    """
+    p, spare, failure = largest / n, 0, 1.0 * largest * largest / n
+    while failure >= _NEVER and 1 + largest + spare < n:
+        spare += 1
+        failure *= p * (largest + spare) / (spare + 1)
+    return 1 + largest + spare if 1 + largest + spare < n else None
+
+
+def _marked(chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the positions of the true entries of the last axis, in order and padded, and their numbers."""
+    counts = chosen.sum(axis=-1)
+    return np.argsort(~chosen, axis=-1, kind="stable")[..., : counts.max(initial=0)], counts
+
+
+def _records(words: np.ndarray, counts: np.ndarray, n: int) -> np.ndarray:
+    """Return the first `counts` distinct integers below n of each row of words; what follows them is padding."""
+    longest = int(counts.max(initial=0))
+    drawn = _below(words[..., :longest], n)
+    place = np.arange(longest)
+    # Padding gets numbers of its own, so that only true repeats are equal.
+    ordered = np.sort(np.where(place < counts[..., None], drawn, -1 - place), axis=-1)
+    for row in zip(*np.nonzero(np.any(ordered[..., 1:] == ordered[..., :-1], axis=-1)), strict=True):
+        count = counts[row]
+        drawn[row][:count] = _first_distinct(_below(words[row], n)[None, :], count)[0]
+    return drawn
+
+
+def _below(words: np.ndarray, n: int) -> np.ndarray:
+    """Return integers uniform on {0, ..., n-1}, one for each word."""
+    uniforms = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    return np.minimum((uniforms * n).astype(np.int64), n - 1)
 
 
 def _spare_words(size: int, n: int) -> int | None:

@@ -14,7 +14,9 @@ from dprepro.privacy.events import (
     Event,
     GaussianEvent,
     LaplaceEvent,
+    ObjectivePerturbationEvent,
     ParallelEvent,
+    QueryPart,
     SelectionEvent,
     TreeEvent,
     UnprotectedEvent,
@@ -60,15 +62,41 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     if math.isinf(mu):
         return math.inf
     # mu-GDP is (mu^2/2)-zCDP, and its conversion bounds epsilon from above.
-    low, high = 0.0, 0.5 * mu * mu + mu * math.sqrt(2.0 * math.log(1.0 / delta))
-    if gaussian_delta(mu, 0.0) <= delta:
+    high = 0.5 * mu * mu + mu * math.sqrt(2.0 * math.log(1.0 / delta))
+    return _smallest_epsilon(lambda epsilon: gaussian_delta(mu, epsilon), delta, high)
+
+
+def _smallest_epsilon(spent: Callable[[float], float], delta: float, high: float) -> float:
+    """Return where the decreasing function `spent` comes down to `delta`, in [0, high] and from above."""
+    if spent(0.0) <= delta:
         return 0.0
+    low = 0.0
     while high - low > 1e-13 * high:
         middle = 0.5 * (low + high)
         if middle in (low, high):
             break
-        low, high = (low, middle) if gaussian_delta(mu, middle) <= delta else (middle, high)
+        low, high = (low, middle) if spent(middle) <= delta else (middle, high)
     return high
+
+
+def last_iterate_mu(mu: float, count: int, contraction: float) -> float:
+    """Return the mu of the last of `count` iterates when each step by itself is mu-GDP (Bok, Su and Altschuler 2024).
+
+    mu sqrt((1-c^T)/(1+c^T) (1+c)/(1-c)) for T steps of contraction c, mu sqrt(T) for c = 1.
+
+    On either neighbour a step is a c-Lipschitz map of the iterate plus N(0, 1) noise, both start at one point, and the
+    maps are at most mu apart. Shifted interpolation: follow a process that begins with the one chain and in step t is
+    moved by a_t >= 0 towards the other, at the price of a_t in Gaussian DP. The distance left obeys
+    z_t = c z_(t-1) + mu - a_t; if it ends at zero, z_T = sum c^(T-t) (mu - a_t) = 0, the chains have met, and the last
+    iterate is sqrt(sum a_t^2)-GDP. By the Cauchy-Schwarz inequality the smallest price under this condition has
+    a_t proportional to c^(T-t), which gives the formula; these a_t grow with t, so that no z_t is negative before the
+    end. Steps w -> c w + shift meet it: their last iterate is Gaussian, mu sum c^i apart, of variance sum c^(2i).
+    """
+    if contraction == 1.0 or count == 0:
+        return mu * math.sqrt(count)
+    log_power = count * math.log(contraction)
+    steps = -math.expm1(log_power) / (1.0 + math.exp(log_power)) * (1.0 + contraction) / (1.0 - contraction)
+    return mu * math.sqrt(min(float(count), steps))
 
 
 def check_epsilon(epsilon: float) -> float:
@@ -109,10 +137,11 @@ class Accounted:
 def account(events: Sequence[Event], delta: float) -> Accounted:
     """Return what the adaptive composition of `events` spends at `delta`.
 
-    Full-batch Gaussian releases and trees compose exactly as Gaussian DP. Everything else goes through privacy-loss
-    distributions. A release that sums a sampled and a full part under one noise is charged as two releases with the
-    variance divided between them, for the best division; the sum is a function of the two, so this is sound.
-    Parallel events cost as much as their costliest branch; conditions take their share of delta beforehand.
+    Full-batch Gaussian releases, contracting last iterates and trees compose exactly as Gaussian DP. Objective
+    perturbation is accounted by itself. Everything else goes through privacy-loss distributions. A release that sums a
+    sampled and a full part under one noise is charged as two releases with the variance divided between them, for the
+    best division; the sum is a function of the two, so this is sound. Parallel events cost as much as their costliest
+    branch; conditions take their share of delta beforehand.
     """
     check_delta(delta)
     found = [_account_sequence(sequence, delta) for sequence in _sequences(events)]
@@ -136,7 +165,7 @@ def _sequence_within(events: Sequence[Event], epsilon: float, delta: float, shar
     kinds = _Sorted.of(events)
     if kinds.problem:
         return False
-    if _gdp_only(kinds):
+    if _gdp_only(kinds) or kinds.objective:
         return _account_sequence(events, delta).epsilon <= epsilon
     rest = delta - kinds.spent_delta
     if rest <= 0.0 or _lower(kinds, rest) > epsilon:
@@ -248,6 +277,63 @@ def probability_sampled(events: Sequence[Event]) -> float:
     return 1.0 - math.prod(1.0 - pld.probability_sampled(*batch) for batch in batches)
 
 
+def objective_perturbation_delta(event: ObjectivePerturbationEvent, epsilon: float) -> float:
+    """Return an upper bound on the delta at `epsilon` of the minimiser of a perturbed objective.
+
+    The released w tells b, minus the gradient of the rest of the objective at w, and b tells w: the density of w is
+    that of the noise at b(w) times the determinant of the Hessian H(w) of the rest. Let A be the part of H that the
+    neighbours share, at least `convexity` I, and a x x^T, a' x' x'^T what the differing records add, each at most
+    `smoothness` I.
+
+    * The determinants have the ratio (1 + a x^T A^-1 x) / (1 + a' x'^T A^-1 x') <= 1 + smoothness/convexity = e^c,
+      since a and a' are not negative.
+    * The two values of b differ by v = g x^ - g' x'^ with unit vectors x^, x'^ that do not depend on w and numbers with
+      |g|, |g'| <= sensitivity/2.
+
+    Gamma noise: the ratio of the densities is at most e^(||v||/scale), so w is epsilon0-DP with
+    epsilon0 = sensitivity/scale + c, and delta is at most (e^epsilon0 - e^epsilon)/(e^epsilon0 + 1), that of
+    randomised response (Kairouz, Oh and Viswanath 2015).
+
+    Gaussian noise: let mu = sensitivity/scale. The loss is at most c + <b, v>/scale^2 + ||v||^2/(2 scale^2), which is
+    at most c + mu (|N| + |N'|)/2 + mu^2/2 with N = <b, x^>/scale and N' = <b, x'^>/scale standard normal. delta is the
+    expectation of the increasing function h(loss) = (1 - e^(epsilon - loss))_+. As h of a mean of two numbers is at
+    most h of the one plus h of the other, and E h(mu |N| + mu^2/2) <= 2 E h(mu N + mu^2/2), delta is at most four
+    times that of mu-GDP at epsilon - c. This is halved where `_halves_add_up` holds.
+    """
+    curvature = _curvature(event)
+    if event.noise == "gamma":
+        epsilon0 = event.sensitivity / event.scale + curvature
+        return max(0.0, -math.expm1(min(0.0, epsilon - epsilon0)) / (1.0 + math.exp(-epsilon0)))
+    mu = event.sensitivity / event.scale
+    times = 2.0 if _halves_add_up(mu, epsilon - curvature) else 4.0
+    return min(1.0, times * gaussian_delta(mu, epsilon - curvature))
+
+
+def _curvature(event: ObjectivePerturbationEvent) -> float:
+    """What the ratio of the determinants takes of epsilon."""
+    return math.log1p(event.smoothness / event.convexity)
+
+
+def _halves_add_up(mu: float, epsilon: float) -> bool:
+    """Whether twice the delta of mu-GDP covers E h(mu (|N| + |N'|)/2 + mu^2/2) for any two standard normals N, N'.
+
+    (|N| + |N'|)/2 is the larger of |U| = |N + N'|/2 and |V| = |N - N'|/2, which are independent normals with variances
+    that add up to 1. With T = epsilon - mu^2/2 >= 0 and f(s) = E(1 - e^(T - s N))_+ the expectation is therefore at
+    most 2 f(mu sqrt(u)) + 2 f(mu sqrt(1-u)) for some u in [0, 1], which is at most 2 f(mu), twice that delta, if
+    f(s)/s^2 does not fall on (0, mu]. Let M be Mills' ratio and t = T/s. Then f = phi(t) (M(t) - M(t+s)), and the
+    derivative of f by s^2 is phi(t) (1/s - M(t+s))/2, so the condition is M(t) - M(t+s) <= s (1 - s M(t+s))/2. The
+    left-hand side is the integral of 1 - y M(y), which decreases in y, from t to t + s; and M(t+s) <= 1/(t+s). Both
+    get worse as s grows, so 1 - t M(t) <= t/(2 (t+s)) at s = mu is enough.
+    """
+    from scipy.special import erfcx
+
+    t = epsilon / mu - mu / 2.0
+    if t < 0.0:
+        return False
+    mills = math.sqrt(math.pi / 2.0) * float(erfcx(t / math.sqrt(2.0)))
+    return 1.0 - t * mills <= 0.5 * t / (t + mu)
+
+
 # epsilon0, count, whether of bounded range
 _Pure = tuple[float, int, bool]
 
@@ -261,6 +347,7 @@ class _Sorted:
     sampled: tuple[GaussianEvent, ...]
     pure: tuple[_Pure, ...]
     laplace: tuple[LaplaceEvent, ...]
+    objective: tuple[ObjectivePerturbationEvent, ...]
     problem: str
 
     @classmethod
@@ -274,14 +361,21 @@ class _Sorted:
         sampled = tuple(event for event in gaussians if any(not part.full for part in event.parts))
         trees = [event for event in used if isinstance(event, TreeEvent)]
         noises = [event.sigma for event in gaussians] + [event.sigma for event in trees]
-        noises += [event.scale for event in used if isinstance(event, (LaplaceEvent, SelectionEvent))]
+        scaled = (LaplaceEvent, SelectionEvent, ObjectivePerturbationEvent)
+        noises += [event.scale for event in used if isinstance(event, scaled)]
         problem = "none: no noise was added" if 0.0 in noises else ""
+        objective = tuple(event for event in used if isinstance(event, ObjectivePerturbationEvent))
+        if objective and sum(not isinstance(event, ConditionEvent) for event in used) > 1:
+            problem = problem or "none: no argument here composes objective perturbation with other releases"
         if any(isinstance(event, UnprotectedEvent) for event in used):
             problem = "none: a data-dependent quantity was used without noise"
         squared_mu = 0.0
         if not problem:
             squared_mu += sum(
-                event.count * (sum(part.sensitivity for part in event.parts) / event.sigma) ** 2
+                last_iterate_mu(
+                    sum(part.sensitivity for part in event.parts) / event.sigma, event.count, event.contraction
+                )
+                ** 2
                 for event in gaussians
                 if event not in sampled
             )
@@ -298,17 +392,26 @@ class _Sorted:
                 if isinstance(event, SelectionEvent)
             ),
             tuple(event for event in used if isinstance(event, LaplaceEvent)),
+            objective,
             problem,
         )
 
 
 def _gdp_only(kinds: _Sorted) -> bool:
-    return not (kinds.sampled or kinds.pure or kinds.laplace or kinds.problem)
+    return not (kinds.sampled or kinds.pure or kinds.laplace or kinds.objective or kinds.problem)
 
 
 def _check_known(events: Sequence[Event]) -> None:
     """Refuse an event that no argument here accounts for: it would count as free."""
-    known = (GaussianEvent, LaplaceEvent, SelectionEvent, TreeEvent, UnprotectedEvent, ConditionEvent)
+    known = (
+        GaussianEvent,
+        LaplaceEvent,
+        SelectionEvent,
+        TreeEvent,
+        ObjectivePerturbationEvent,
+        UnprotectedEvent,
+        ConditionEvent,
+    )
     for event in events:
         if not isinstance(event, known):
             raise UserError(f"No sound accountant is known for the event {event!r}: add one before running it.")
@@ -345,15 +448,27 @@ def _account_sequence(events: Sequence[Event], delta: float) -> Accounted:
         return Accounted(
             epsilon, lower, "Gaussian DP, exact", lambda e: min(1.0, gaussian_delta(mu, e) + kinds.spent_delta)
         )
+    if kinds.objective:
+        return _account_objective(kinds.objective[0], kinds.spent_delta, rest)
     return _account_by_losses(kinds, mu, rest, _lower(kinds, delta))
+
+
+def _account_objective(event: ObjectivePerturbationEvent, spent_delta: float, delta: float) -> Accounted:
+    """Account for one objective perturbation: pure DP with gamma noise, a multiple of Gaussian DP's delta otherwise."""
+    mu, curvature = event.sensitivity / event.scale, _curvature(event)
+    if event.noise == "gamma":
+        epsilon = mu + curvature
+    else:
+        high = curvature + gaussian_epsilon(mu, delta / 4.0)
+        epsilon = _smallest_epsilon(lambda e: objective_perturbation_delta(event, e), delta, high)
+    text = f"objective perturbation, in which the curvature alone takes epsilon = {curvature:.4g}"
+    return Accounted(epsilon, 0.0, text, lambda e: min(1.0, spent_delta + objective_perturbation_delta(event, e)))
 
 
 def _lower(kinds: _Sorted, delta: float) -> float:
     """Return a lower bound on epsilon from the costliest sampled part alone, under all of its noise."""
-    from dprepro.privacy.pld import sampled_gaussian_epsilon_lower
-
     found = [
-        sampled_gaussian_epsilon_lower(event.sigma, part.sensitivity, part.batch, part.population, event.count, delta)
+        _SampledRelease(event.sigma, part, event.count).lower(delta)
         for event in kinds.sampled
         for part in event.parts
         if not part.full
@@ -381,12 +496,45 @@ def _account_by_losses(kinds: _Sorted, mu: float, delta: float, lower: float) ->
     return Accounted(epsilon, min(lower, epsilon), "privacy-loss distributions", profile)
 
 
-_SampledRelease = tuple[float, float, int, int, int]
+@dataclass(frozen=True)
+class _SampledRelease:
+    """`count` releases of one sampled part under noise of its own."""
+
+    sigma: float
+    part: QueryPart
+    count: int
+
+    @property
+    def _numbers(self) -> tuple[float, float, int, int]:
+        return self.sigma, self.part.sensitivity, self.part.batch, self.part.population
+
+    def lower(self, delta: float) -> float:
+        """Return a lower bound on epsilon for the worst query."""
+        from dprepro.privacy import pld
+
+        bound = pld.poisson_gaussian_epsilon_lower if self.part.poisson else pld.sampled_gaussian_epsilon_lower
+        return bound(*self._numbers, self.count, delta)
+
+    def known_batches(self, delta: float) -> float:
+        """Return the epsilon if the batches were public."""
+        from dprepro.privacy import pld
+
+        sigma, sensitivity, batch, population = self._numbers
+        # A record of a known Poisson batch moves the query by twice what one record adds.
+        distance = 2.0 * sensitivity if self.part.poisson else sensitivity
+        return pld.known_batches_epsilon(sigma, distance, batch, population, self.count, delta)
+
+    def losses(self, interval: float, slack: float, epsilon: float) -> PrivacyLoss:
+        """Return the privacy loss on a grid."""
+        from dprepro.privacy import pld
+
+        step = pld.poisson_gaussian if self.part.poisson else pld.sampled_gaussian
+        return step(*self._numbers, interval, slack=slack, epsilon=epsilon).self_compose(self.count)
 
 
 @dataclass(frozen=True)
 class _Divided:
-    """A composition of separate releases: GDP mu, sampled (sigma, sensitivity, batch, population, count), others."""
+    """A composition of separate releases: one of GDP mu, sampled ones and others."""
 
     mu: float
     sampled: tuple[_SampledRelease, ...]
@@ -405,7 +553,7 @@ def _divided(kinds: _Sorted, mu: float, share: float) -> _Divided:
         parts = [part for part in event.parts if not part.full]
         for part in parts:
             sigma = event.sigma * math.sqrt(own / len(parts))
-            sampled.append((sigma, part.sensitivity, part.batch, part.population, event.count))
+            sampled.append(_SampledRelease(sigma, part, event.count))
     return _Divided(math.sqrt(squared), tuple(sampled), kinds.pure, kinds.laplace)
 
 
@@ -416,7 +564,7 @@ def _losses_epsilon(divided: _Divided, delta: float, lower: float, tolerance: fl
     pieces = len(divided.sampled) + len(divided.pure) + len(divided.laplace) + (divided.mu > 0)
     share = delta / pieces
     bound = gaussian_epsilon(divided.mu, share)
-    bound += sum(pld.known_batches_epsilon(*release, share) for release in divided.sampled)
+    bound += sum(release.known_batches(share) for release in divided.sampled)
     bound += sum(epsilon0 * count for epsilon0, count, _ in divided.pure)
     bound += sum(event.count * event.sensitivity / event.scale for event in divided.laplace)
     if bound == 0.0 or lower >= (1.0 - tolerance) * bound:
@@ -435,10 +583,8 @@ def _compose(divided: _Divided, interval: float, delta: float, epsilon: float) -
     total = pld.PrivacyLoss(interval, ())
     if divided.mu > 0.0:
         total = total.compose(pld.gaussian(1.0, divided.mu, interval))
-    for sigma, sensitivity, batch, population, count in divided.sampled:
-        slack = 1e-4 * delta / count
-        step = pld.sampled_gaussian(sigma, sensitivity, batch, population, interval, slack=slack, epsilon=epsilon)
-        total = total.compose(step.self_compose(count))
+    for release in divided.sampled:
+        total = total.compose(release.losses(interval, 1e-4 * delta / release.count, epsilon))
     for epsilon0, count, _ in divided.pure:
         total = total.compose(pld.pure(epsilon0, interval).self_compose(count))
     for event in divided.laplace:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dprepro.geometry import RealSpace
+from dprepro.geometry import RealSpace, get_set
 from dprepro.losses import Huber
 from dprepro.problems.erm import ProblemSpec
 from dprepro.regularizers import Regularizer
@@ -93,6 +93,30 @@ def drifting_case(letters: Mapping[str, Any]) -> Case:
     return Case("drifting iterate, transcript", spec, (X, y), (mirrored, y), letters, _likelihood_ratio)
 
 
+def sampled_case(letters: Mapping[str, Any]) -> Case:
+    """Return the linear case for an algorithm of sampled gradients with a constant step.
+
+    A gradient is +1/b or -1/b along the record where the record was drawn, and zero else. The score is the exact
+    log-likelihood ratio of the released directions.
+    """
+    case = linear_case(20, letters)
+    return replace(case, name="linear loss, transcript", score=_sampled_likelihood_ratio)
+
+
+def _sampled_likelihood_ratio(seen: Transcript, case: Case, plan: Plan) -> np.ndarray:
+    """Return log(density under the dataset / density under its neighbour) of all released directions: (K,)."""
+    sampled = next(part for event in plan.events for part in getattr(event, "parts", ()) if not part.full)
+    q, b = sampled.batch / sampled.population, sampled.batch
+    along = seen.directions[:, :, 0]
+
+    def log_density(slope: float) -> np.ndarray:
+        unseen, drawn = (-0.5 * (along - shift) ** 2 / plan.sigma**2 for shift in (0.0, slope / b))
+        return np.sum(np.logaddexp(np.log1p(-q) + unseen, np.log(q) + drawn), axis=0)
+
+    # The gradient of the Huber loss is against its label.
+    return log_density(-1.0) - log_density(1.0)
+
+
 def _likelihood_ratio(seen: Transcript, case: Case, plan: Plan) -> np.ndarray:
     """Return log(density under the dataset / density under its neighbour) of all released directions: (K,)."""
     sampled = next(part for event in plan.events for part in getattr(event, "parts", ()) if not part.full)
@@ -108,3 +132,18 @@ def _likelihood_ratio(seen: Transcript, case: Case, plan: Plan) -> np.ndarray:
         return np.sum(np.logaddexp(np.log1p(-q) + unseen, np.log(q) + drawn), axis=0)
 
     return log_density(*case.rows) - log_density(*case.neighbour)
+
+
+def linear_ball_case(n: int, constraint: str, letters: Mapping[str, Any], d: int = 2) -> Case:
+    """Return `linear_case` for algorithms that need a bounded set: the same records, over a ball in d dimensions.
+
+    On a large l2 ball the steps of mirror methods never meet the boundary, so that the output is a weighted sum of all
+    noisy gradients.
+    """
+    X = np.zeros((n, d))
+    X[0, 0] = 1.0
+    up, down = np.zeros(n), np.zeros(n)
+    up[0], down[0] = _FAR, -_FAR
+    spec = ProblemSpec(n, d, Huber(1.0), Regularizer(), get_set(constraint), label_bound=_FAR)
+    name = f"linear loss on {constraint}, output"
+    return Case(name, spec, (X, up), (X, down), letters, lambda seen, case, plan: seen.output[:, 0])

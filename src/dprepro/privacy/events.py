@@ -21,17 +21,22 @@ class QueryPart:
     """One summand of a query: it looks at `batch` of `population` records, drawn at random unless equal.
 
     `sensitivity` is the l2 distance when the replaced record is among those looked at. A random batch is drawn
-    uniformly without replacement, afresh for every release.
+    uniformly without replacement, afresh for every release. In a `poisson` batch each record is independently, with
+    probability batch/population; `batch` is then the expected size and `sensitivity` the largest l2 norm of what one
+    record adds to the query, so that replacing a record of the batch moves the query by up to twice as much.
     """
 
     sensitivity: float
     batch: int
     population: int
+    poisson: bool = False
 
     def __post_init__(self) -> None:
         _check_sensitivity(self.sensitivity, "a query part")
         if not 1 <= self.batch <= self.population:
             raise UserError(f"A query part looks at {self.batch} of {self.population} records: give 1 <= batch <= n.")
+        if self.poisson and self.full:
+            raise UserError(f"A Poisson batch of all {self.population} records is no sample: give a fixed-size part.")
 
     @property
     def full(self) -> bool:
@@ -44,17 +49,29 @@ class GaussianEvent:
     """`count` adaptive releases of (sum of the parts) + N(0, sigma^2 I).
 
     Output perturbation is one such release whose sensitivity is the stability bound of what is released.
+
+    With `contraction` c < 1 only the last iterate of the `count` steps is released: on either neighbour each step is a
+    c-Lipschitz map of the iterate, plus noise, plus whatever map without data that does not expand (a projection, a
+    prox). Sigma and the sensitivity may be in any one unit, that of the gradient or that of the iterate.
     """
 
     label: str
     sigma: float
     parts: tuple[QueryPart, ...]
     count: int
+    contraction: float = 1.0
 
     def __post_init__(self) -> None:
         _check_noise(self.label, self.sigma, self.count)
         if not self.parts:
             raise UserError(f"The event {self.label!r} declares no sensitivity: give it at least one query part.")
+        if not 0.0 < self.contraction <= 1.0:
+            raise UserError(f"The contraction of {self.label!r} is {self.contraction}: give a number in (0, 1].")
+        if self.contraction < 1.0 and not all(part.full for part in self.parts):
+            raise UserError(
+                f"The event {self.label!r} has a contraction and random batches: "
+                "no argument covers both; give full-batch parts or contraction 1."
+            )
 
     def scaled(self, factor: float) -> GaussianEvent:
         """Return the event with `factor` times the noise."""
@@ -135,6 +152,43 @@ class TreeEvent:
 
 
 @dataclass(frozen=True)
+class ObjectivePerturbationEvent:
+    """The minimiser of sum_i f(w, z_i) + n r(w) + (Delta/2)||w||^2 + <b, w> with random b, released once.
+
+    `noise` is `gaussian`, b ~ N(0, scale^2 I), or `gamma`, b with density proportional to exp(-||b||/scale) (Chaudhuri,
+    Monteleoni and Sarwate 2011). f is a function of <w, x> for each record (a generalised linear model) with second
+    derivative between 0 and `smoothness` along x; the terms without data make the sum `convexity`-strongly convex;
+    replacing a record moves the gradient of the sum by at most `sensitivity`, twice the largest gradient of one
+    record. The minimiser is exact and over the whole space.
+    """
+
+    label: str
+    noise: str
+    scale: float
+    sensitivity: float
+    smoothness: float
+    convexity: float
+    count: int
+
+    def __post_init__(self) -> None:
+        _check_noise(self.label, self.scale, self.count)
+        _check_sensitivity(self.sensitivity, self.label)
+        if self.noise not in ("gaussian", "gamma"):
+            raise UserError(f"The noise of the event {self.label!r} is {self.noise!r}: use gaussian or gamma.")
+        if not (0.0 <= self.smoothness < math.inf and 0.0 < self.convexity < math.inf):
+            raise UserError(
+                f"The event {self.label!r} has smoothness {self.smoothness} and convexity {self.convexity}: "
+                "give finite numbers, the convexity > 0."
+            )
+        if self.count > 1:
+            raise UserError(f"The event {self.label!r} is released {self.count} times: give one event to each release.")
+
+    def scaled(self, factor: float) -> ObjectivePerturbationEvent:
+        """Return the event with `factor` times the noise."""
+        return replace(self, scale=self.scale * factor)
+
+
+@dataclass(frozen=True)
 class UnprotectedEvent:
     """`count` uses of a data-dependent quantity without noise: no finite epsilon covers them."""
 
@@ -177,12 +231,22 @@ class ParallelEvent:
         return replace(self, branches=tuple(scale_events(branch, factor) for branch in self.branches))
 
 
-Event = GaussianEvent | LaplaceEvent | SelectionEvent | TreeEvent | UnprotectedEvent | ConditionEvent | ParallelEvent
+Event = (
+    GaussianEvent
+    | LaplaceEvent
+    | SelectionEvent
+    | TreeEvent
+    | ObjectivePerturbationEvent
+    | UnprotectedEvent
+    | ConditionEvent
+    | ParallelEvent
+)
 _KINDS: dict[str, Any] = {
     "gaussian": GaussianEvent,
     "laplace": LaplaceEvent,
     "selection": SelectionEvent,
     "tree": TreeEvent,
+    "objective": ObjectivePerturbationEvent,
     "unprotected": UnprotectedEvent,
     "condition": ConditionEvent,
     "parallel": ParallelEvent,

@@ -20,6 +20,8 @@ from dprepro.privacy.events import (
     Event,
     GaussianEvent,
     LaplaceEvent,
+    ObjectivePerturbationEvent,
+    QueryPart,
     SelectionEvent,
     TreeEvent,
     UnprotectedEvent,
@@ -29,7 +31,7 @@ from dprepro.privacy.events import (
 from dprepro.streams import Streams
 
 Array = Any
-CountedEvent = GaussianEvent | LaplaceEvent | SelectionEvent | TreeEvent
+CountedEvent = GaussianEvent | LaplaceEvent | SelectionEvent | TreeEvent | ObjectivePerturbationEvent
 
 # Steps whose noise is drawn at one time: long enough to amortise the generators, short enough for the cache.
 BLOCK_STEPS = 256
@@ -46,6 +48,20 @@ class Slots:
     def streams(self, purpose: str) -> Streams:
         """Return the streams of all slots for one purpose."""
         return Streams(self.seed, self.replicates, purpose)
+
+
+@dataclass(frozen=True)
+class PoissonBatch:
+    """The records of one step in which every replicate has a Poisson batch of its own.
+
+    Replicate k looks at rows[starts[k] : starts[k + 1]] (to the end for the last one). Each of these segments begins
+    with the sentinel record `population`, a row of zeros behind the data, so that none is empty. `size` is the
+    expected number of records, by which a sum becomes a mean.
+    """
+
+    rows: Array  # (M,)
+    starts: Array  # (K,)
+    size: int
 
 
 class Mechanism:
@@ -92,20 +108,36 @@ class GaussianMechanism(Mechanism):
     def sampled(self, releases: int) -> Iterator[tuple[Array, Array]]:
         """Yield (record indices, noise (K, d)): each replicate looks at its own random batch.
 
-        The indices have shape (K,) for a batch of one and (K, b) for a batch of b distinct records.
+        The indices have shape (K,) for a batch of one and (K, b) for a batch of b distinct records; those of Poisson
+        batches are a `PoissonBatch`.
         """
         part = next(part for part in self.event.parts if not part.full)
+        draw = self._poisson_batches if part.poisson else self._batches
         for first, steps in self._blocks(releases, max(1, BLOCK_STEPS // part.batch)):
             noise = self._noise_block(first, steps)
-            index = self._slots.backend.index(self._batches(first, steps, part.batch, part.population))
-            for step in range(steps):
+            for step, index in enumerate(draw(first, steps, part)):
                 self.drawn += 1
-                yield index[step, ...], noise[step, :, :]
+                yield index, noise[step, :, :]
 
-    def _batches(self, first: int, steps: int, batch: int, population: int) -> np.ndarray:
-        if batch == 1:
-            return self._indices.integers(first, steps, population)
-        return self._indices.subsets(first, steps, batch, population)
+    def _batches(self, first: int, steps: int, part: QueryPart) -> Iterator[Array]:
+        if part.batch == 1:
+            drawn = self._indices.integers(first, steps, part.population)
+        else:
+            drawn = self._indices.subsets(first, steps, part.batch, part.population)
+        index = self._slots.backend.index(drawn)
+        for step in range(steps):
+            yield index[step, ...]
+
+    def _poisson_batches(self, first: int, steps: int, part: QueryPart) -> Iterator[PoissonBatch]:
+        records, counts = self._indices.poisson(first, steps, part.batch, part.population)
+        sentinels = np.full((*counts.shape, 1), part.population)
+        kept = np.arange(records.shape[-1] + 1) <= counts[..., None]
+        rows = self._slots.backend.index(np.concatenate([sentinels, records], axis=-1)[kept])
+        lengths = counts + 1
+        starts = self._slots.backend.index(np.cumsum(lengths, axis=1) - lengths)
+        ends = [0, *np.cumsum(lengths.sum(axis=1)).tolist()]
+        for step in range(steps):
+            yield PoissonBatch(rows[ends[step] : ends[step + 1]], starts[step, :], part.batch)
 
     def _blocks(self, releases: int, longest: int) -> Iterator[tuple[int, int]]:
         first = self._take(releases)
@@ -200,6 +232,36 @@ class TreeMechanism(Mechanism):
         return self._slots.backend.asarray(self._normals.normals(step, 1, self._d, self.event.sigma)[0])
 
 
+class ObjectivePerturbationMechanism(Mechanism):
+    """The random linear term of a perturbed objective."""
+
+    event: ObjectivePerturbationEvent
+
+    def __init__(self, event: ObjectivePerturbationEvent, d: int, slots: Slots) -> None:
+        super().__init__(event, slots)
+        self._d = d
+        self._normals = slots.streams(f"noise:{event.label}")
+        self._radii = slots.streams(f"radius:{event.label}")
+
+    def draw(self) -> Array:
+        """Return the random vector b of each replicate (K, d). One release."""
+        self._take(1)
+        self.drawn += 1
+        normals = self._normals.normals(0, 1, self._d)[0].astype(np.float64)
+        return self._slots.backend.asarray(self.event.scale * self._unit(normals))
+
+    def _unit(self, normals: np.ndarray) -> np.ndarray:
+        """Return the noise of scale one: its direction is that of the normals."""
+        if self.event.noise == "gaussian":
+            return normals
+        from scipy.special import gammaincinv
+
+        # The radius of the density exp(-||b||) in d dimensions is Gamma(d); empty slots hold 0 and stay there.
+        radius = gammaincinv(self._d, self._radii.uniforms(0, 1).T)
+        length = np.linalg.norm(normals, axis=1, keepdims=True)
+        return normals * (radius / np.where(length > 0.0, length, 1.0))
+
+
 AnyMechanism = TypeVar("AnyMechanism", bound=Mechanism)
 
 
@@ -228,6 +290,8 @@ class Ledger:
                 self._mechanisms[event.label] = SelectionMechanism(event, slots)
             elif isinstance(event, TreeEvent):
                 self._mechanisms[event.label] = TreeMechanism(event, d, slots)
+            elif isinstance(event, ObjectivePerturbationEvent):
+                self._mechanisms[event.label] = ObjectivePerturbationMechanism(event, d, slots)
         self._unprotected: dict[str, int] = {}
         self._conditions: set[str] = set()
 
@@ -246,6 +310,10 @@ class Ledger:
     def tree(self, label: str) -> TreeMechanism:
         """Return the planned tree mechanism of that label."""
         return self._mechanism(label, TreeMechanism)
+
+    def objective_perturbation(self, label: str) -> ObjectivePerturbationMechanism:
+        """Return the planned objective perturbation of that label."""
+        return self._mechanism(label, ObjectivePerturbationMechanism)
 
     def unprotected(self, label: str) -> None:
         """Write down one use of a data-dependent quantity without noise."""

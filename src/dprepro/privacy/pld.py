@@ -1,8 +1,8 @@
 """Privacy-loss distributions: tight composition of Gaussian, sampled Gaussian, Laplace and pure releases.
 
 Two datasets are neighbours when one record is replaced, and a sensitivity is the full distance between a query's
-answers on neighbours. Every epsilon and every delta is an upper bound, but for `sampled_gaussian_epsilon_lower`,
-which says so in its name. An estimate is never returned.
+answers on neighbours (for Poisson batches half of it: what one record adds). Every epsilon and every delta is an upper
+bound, but for the functions with `lower` in their names. An estimate is never returned.
 
 How an upper bound is kept through the numerics:
 
@@ -326,21 +326,16 @@ def sampled_gaussian(
     x > mu/2 has the density of (1-q) N(0,1) + q N(mu,1) under P and of N(0,1) under Q; negative losses mirror this,
     P(-l) = e^-l P(l); the loss is zero with the remaining probability (1-q)(1-2p).
     """
-    from scipy.special import erfcx, ndtr, ndtri, ndtri_exp
+    from scipy.special import erfcx, ndtr
 
     mu, q = _noise_ratio(sigma, sensitivity), _sampling_rate(batch, population)
     _check_interval(interval)
-    if not 0.0 < slack < 1.0:
-        raise UserError(f"slack is {slack!r}: give a number strictly between 0 and 1.")
     if mu == 0.0:
         return _symmetric(interval, np.zeros(0), 0.0, 0.0)
     if math.isinf(mu):
         return _symmetric(interval, np.zeros(0), q, 0.0)
 
-    # Counting losses beyond x as infinite costs P{beyond}, and at a given epsilon also only e^epsilon Q{beyond}.
-    last = max(mu - float(ndtri(min(0.5, slack / (2.0 * q)))), -float(ndtri(slack / 2.0)))
-    if math.isfinite(epsilon):
-        last = min(last, -float(ndtri_exp(math.log(slack) - epsilon)))
+    last = _last_point(mu, q, slack, epsilon)
     largest = _sampled_loss(max(0.0, mu * (last - mu / 2.0)), q)
     cells = _check_cells(largest / interval, interval)
 
@@ -358,6 +353,74 @@ def sampled_gaussian(
     infinity = float((1.0 - q) * ndtr(-x[-1]) + q * ndtr(-z[-1]))
     # Tail sums carry the errors of x, z and the normal tails, magnified where a difference is divided by 1 - e^-h.
     rounding = 32.0 * _ULP * (4.0 + float(x[-1]) ** 2 + float(log_a[-1])) / -math.expm1(-interval)
+    return _symmetric(interval, masses, infinity, rounding)
+
+
+def poisson_gaussian(
+    sigma: float,
+    sensitivity: float,
+    batch: int,
+    population: int,
+    interval: float,
+    *,
+    slack: float = 1e-20,
+    epsilon: float = math.inf,
+) -> PrivacyLoss:
+    """Return a loss that dominates a Gaussian release of a Poisson batch; nothing smaller dominates all such releases.
+
+    Each record is in the batch independently with probability q = batch/population, and `sensitivity` bounds the norm
+    of what one record adds to the query. `slack` and `epsilon` are those of `sampled_gaussian`.
+
+    Theorem. In units of sigma and with r = sensitivity/sigma, the release is dominated in both orders by
+    P = (1-q) N(0,1) + q N(r,1) against Q = (1-q) N(0,1) + q N(-r,1).
+
+    Proof. The draws of the other records have the same law on both neighbours, so by joint convexity they may be
+    given, and what they add may be subtracted. What is left is (1-q) N_0 + q N_u against (1-q) N_0 + q N_v with
+    |u|, |v| <= r and N_m = N(m, I). Let a >= 1. The divergence of order a is the integral of the positive part of
+    q N_u - [(a-1)(1-q) N_0 + a q N_v], which is q E(1 - l)_+ under N_u with l = ((a-1)(1-q)/q) N_0/N_u + a N_v/N_u.
+    At the point u + g, g standard normal, N_m/N_u = exp(X - Var(X)/2) with X = <m - u, g>, so l is a positive
+    combination of two such log-normals whose Gaussian exponents have variances |u|^2 and |u - v|^2 and covariance
+    <u, u - v>. All three are largest, namely r^2, 4r^2 and 2r^2, when u and v are opposite and of length r. Kahane's
+    inequality (Kahane 1985): the expectation of a convex function of such a combination, here (1 - l)_+, does not fall
+    when covariances grow. Orders below 1 follow from D_a(P||Q) = 1 - a + a D_(1/a)(Q||P), the bound being the same for
+    both orders by reflection. Domination survives adaptive composition (Zhu, Dong and Wang 2022, Theorem 10). The pair
+    is met by a record that adds r and one that adds -r along one direction while the others add zero.
+
+    The loss log((1 - q + q e^(r x - r^2/2)) / (1 - q + q e^(-r x - r^2/2))) grows with x and is odd; P at -x is Q at x.
+    """
+    from scipy.special import erfcx, ndtr
+
+    r, q = _noise_ratio(sigma, sensitivity), _sampling_rate(batch, population)
+    _check_interval(interval)
+    if r == 0.0:
+        return _symmetric(interval, np.zeros(0), 0.0, 0.0)
+    if math.isinf(r):
+        return _symmetric(interval, np.zeros(0), q, 0.0)
+
+    last = max(0.0, _last_point(r, q, slack, epsilon))
+    largest = _sampled_loss(r * (last - r / 2.0), q) - _sampled_loss(-r * (last + r / 2.0), q)
+    cells = _check_cells(largest / interval, interval)
+
+    losses = interval * np.arange(cells + 1, dtype=np.float64)
+    x = _poisson_point(losses, r, q)
+    z = x - r
+    mass_r = np.where(z[:-1] > 0.0, -np.diff(ndtr(-z)), np.diff(ndtr(z)))
+    mass_p = (1.0 - q) * -np.diff(ndtr(-x)) + q * mass_r
+    # e^l N_0{beyond x} and e^l N_(-r){beyond x} without overflow: e^l is the ratio of the densities at x.
+    ratio = np.exp(-r * x - 0.5 * r * r)
+    weight = 0.5 * ((1.0 - q) * np.exp(-0.5 * x * x) + q * np.exp(-0.5 * z * z)) / (1.0 - q + q * ratio)
+    scaled_0 = weight * erfcx(x / math.sqrt(2.0))
+    scaled_r = weight * ratio * erfcx((x + r) / math.sqrt(2.0))
+    decay = math.exp(-interval)
+    # The cell between l and l + h keeps its probability under P and under Q if (P - e^l Q) / (1 - e^-h) goes to l + h.
+    difference = q * (mass_r - (scaled_r[:-1] - decay * scaled_r[1:]))
+    difference += (1.0 - q) * np.expm1(-losses[:-1]) * (scaled_0[:-1] - decay * scaled_0[1:])
+    raised = np.clip(difference / -math.expm1(-interval), 0.0, mass_p)
+    masses = raised + np.append((mass_p - raised)[1:], 0.0)
+    infinity = float((1.0 - q) * ndtr(-x[-1]) + q * ndtr(-z[-1]))
+    # As in `sampled_gaussian`; a small r cancels in the differences as well.
+    spread = 4.0 + float(x[-1]) ** 2 + float(losses[-1]) + r * r - math.log(q)
+    rounding = 32.0 * _ULP * spread * (1.0 + 1.0 / r) / -math.expm1(-interval)
     return _symmetric(interval, masses, infinity, rounding)
 
 
@@ -548,16 +611,43 @@ def sampled_gaussian_epsilon_lower(
     each of these releases stands out. A value above a claimed epsilon refutes the claim for the releases of a general
     query with this sensitivity, not for a particular loss.
     """
+    from scipy.special import log_ndtr
+
+    s, q = _noise_ratio(sigma, sensitivity), _sampling_rate(batch, population)
+    return _proven_epsilon(s, q, count, delta, lambda c: log_ndtr(-c))
+
+
+def poisson_gaussian_epsilon_lower(
+    sigma: float, sensitivity: float, batch: int, population: int, count: int, delta: float
+) -> float:
+    """Return a lower bound on the epsilon at `delta` of `count` releases as in `poisson_gaussian` of the worst query.
+
+    As `sampled_gaussian_epsilon_lower`, for the instance that meets the dominating pair: the differing record adds
+    r = sensitivity/sigma along one direction, its replacement -r, and all others zero.
+    """
+    from scipy.special import log_ndtr
+
+    r, q = _noise_ratio(sigma, sensitivity), _sampling_rate(batch, population)
+    # log of (1-q) P(N > c) + q P(N > c + r)
+    return _proven_epsilon(
+        r, q, count, delta, lambda c: log_ndtr(-c) + np.log1p(q * np.expm1(log_ndtr(-c - r) - log_ndtr(-c)))
+    )
+
+
+def _proven_epsilon(s: float, q: float, count: int, delta: float, log_other: Callable[[Array], Array]) -> float:
+    """Return the largest epsilon that the two families of events prove.
+
+    `log_other` gives the log-probability of a release beyond c on the other dataset, at most that of N(0,1).
+    """
     from scipy.special import gammaln, log_ndtr, ndtr
     from scipy.stats import binom
 
-    s, q = _noise_ratio(sigma, sensitivity), _sampling_rate(batch, population)
     _check_count("count", count, smallest=0)
     check_delta(delta)
     if count == 0 or s == 0.0:
         return 0.0
     if math.isinf(s):
-        return math.inf if probability_sampled(batch, population, count) > delta else 0.0
+        return math.inf if _ever(q, count) > delta else 0.0
 
     def proven(probability: Array, log_other: Array) -> float:
         """Largest log((P - delta) / Q), with room for the rounding of P and Q."""
@@ -571,9 +661,10 @@ def sampled_gaussian_epsilon_lower(
     j = np.unique(np.geomspace(1.0, most, 48).round()).astype(int)
     j = np.union1d(j, np.arange(1, min(most, 24) + 1))[None, :]
     at_least_j = binom.sf(j - 1, count, (1.0 - q) * ndtr(-c) + q * ndtr(s - c))
+    log_one = log_other(c)
     with np.errstate(divide="ignore"):
-        log_tail = np.log(np.where((tail := binom.sf(j - 1, count, ndtr(-c))) > 1e-290, tail, np.inf))
-    log_union = gammaln(count + 1.0) - gammaln(j + 1.0) - gammaln(count - j + 1.0) + j * log_ndtr(-c)
+        log_tail = np.log(np.where((tail := binom.sf(j - 1, count, np.exp(log_one))) > 1e-290, tail, np.inf))
+    log_union = gammaln(count + 1.0) - gammaln(j + 1.0) - gammaln(count - j + 1.0) + j * log_one
     # gammaln cancels: room for a few ulps of its largest value
     log_union = log_union + 8.0 * _ULP * (1.0 + abs(float(gammaln(count + 1.0))))
     best = proven(at_least_j, np.minimum(log_tail, log_union))
@@ -588,11 +679,44 @@ def sampled_gaussian_epsilon_lower(
 
 def probability_sampled(batch: int, population: int, count: int) -> float:
     """Return the probability that a given record is in at least one of `count` batches."""
-    q = _sampling_rate(batch, population)
     _check_count("count", count, smallest=0)
+    return _ever(_sampling_rate(batch, population), count)
+
+
+def _ever(q: float, count: int) -> float:
+    """Return the probability of at least one success in `count` trials."""
     if q == 1.0:
         return 1.0 if count else 0.0
     return -math.expm1(count * math.log1p(-q))
+
+
+def _last_point(shift: float, q: float, slack: float, epsilon: float) -> float:
+    """Return the point beyond which losses may count as infinite for P = (1-q) N(0,1) + q N(shift,1).
+
+    That costs P{beyond}, and at a given epsilon also only e^epsilon Q{beyond}, Q{beyond} being at most that of N(0,1).
+    """
+    from scipy.special import ndtri, ndtri_exp
+
+    if not 0.0 < slack < 1.0:
+        raise UserError(f"slack is {slack!r}: give a number strictly between 0 and 1.")
+    last = max(shift - float(ndtri(min(0.5, slack / (2.0 * q)))), -float(ndtri(slack / 2.0)))
+    if math.isfinite(epsilon):
+        last = min(last, -float(ndtri_exp(math.log(slack) - epsilon)))
+    return last
+
+
+def _poisson_point(losses: Array, r: float, q: float) -> Array:
+    """Return where the loss of `poisson_gaussian` has the given values >= 0.
+
+    With y = e^(r x) this is a quadratic equation; its root is r x = l/2 + arsinh((1-q) e^(r^2/2) sinh(l/2) / q).
+    """
+    if q == 1.0:
+        return losses / (2.0 * r)
+    with np.errstate(divide="ignore"):
+        log_sinh = losses / 2.0 + np.log(-np.expm1(-losses)) - math.log(2.0)
+    log_t = math.log1p(-q) - math.log(q) + 0.5 * r * r + log_sinh
+    arsinh = np.where(log_t < 20.0, np.arcsinh(np.exp(np.minimum(log_t, 20.0))), log_t + math.log(2.0))
+    return (losses / 2.0 + arsinh) / r
 
 
 def _symmetric(interval: float, masses: Array, infinity: float, rounding: float) -> PrivacyLoss:
