@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "config"
 SCALES = sorted((CONFIG / "scales").glob("*.yaml"))
 
-# A configuration and an experiment in which every key of the two schemas is present.
+# A configuration and one experiment of each kind in which every key of the schemas is present.
 GOOD_CONFIG: dict[str, Any] = {
     "results": "results",
     "device": "cpu",
@@ -48,11 +48,59 @@ GOOD_EXPERIMENT: dict[str, Any] = {
     "delta": 0.001,
     "variants": ["published"],
     "replicates": 4,
+    "tile": 8,
     "dtype": "float64",
     "algorithms": {"dp-gd": {"label": "DP-GD, T = {T}", "algorithm": "dp_gd", "parameters": {"T": 5}}},
 }
-GOOD = {"config": GOOD_CONFIG, "experiment": GOOD_EXPERIMENT}
-PLACES = {"config": "In the configuration: ", "experiment": "experiments/trial.yaml: "}
+GOOD_SWEEPS: dict[str, Any] = {
+    "kind": "sweeps",
+    "paper": "WYX17",
+    "title": "A trial",
+    "delta": 0.001,
+    "replicates": 4,
+    "tile": 8,
+    "dtype": "float64",
+    "problems": {
+        "logit": {
+            "title": "a problem",
+            "metric": "optimality gap",
+            "loss": "logistic",
+            "regularizer": {"l1": 0.0, "l2": 0.1},
+            "nonsmooth": {"l1": 0.1, "l2": 0.1},
+            "constraint": "l2_ball:1.0",
+            "minimum": 0.1,
+            "dataset": {"name": "synthetic_logistic", "seed": 0, "parameters": {"margin": 3}},
+            "base": {"n": 100, "d": 3, "epsilon": 1},
+            "sweeps": {"n": [100, 200], "noise": [0.1, 0.2]},
+        }
+    },
+    "methods": {
+        "dp-gd": {
+            "label": "DP-GD",
+            "algorithm": "dp_gd",
+            "variants": ["published", "certified"],
+            "parameters": {"T": 5},
+            "tune": {"eta": [0.5, 1.0]},
+            "problems": ["logit"],
+            "base": {"epsilon": 2},
+            "sweeps": {"n": [100, 300]},
+            "claims": {
+                "source": "a theorem",
+                "bound": "1/n",
+                "complexity": "n",
+                "exponents": {"n": -1},
+                "evaluations": 1,
+                "nonsmooth": True,
+            },
+        }
+    },
+}
+GOOD = {"config": GOOD_CONFIG, "curves": {"kind": "curves", **GOOD_EXPERIMENT}, "sweeps": GOOD_SWEEPS}
+PLACES = {
+    "config": "In the configuration: ",
+    "curves": "experiments/trial.yaml: ",
+    "sweeps": "experiments/trial.yaml: ",
+}
 
 # Changing this number changes every published result.
 SEED = 11402024864997739990
@@ -67,7 +115,10 @@ def schema(name: str) -> dict[str, Any]:
 def walk(name: str) -> Iterator[tuple[Place, dict[str, Any]]]:
     """Yield every place of the schema with its rules, in terms of the good example."""
 
+    whole = schema(name)
+
     def below(path: Place, rules: dict[str, Any], content: Any) -> Iterator[tuple[Place, dict[str, Any]]]:
+        rules = whole["$defs"][rules["$ref"].rpartition("/")[2]] if "$ref" in rules else rules
         yield path, rules
         for key, inner in rules.get("properties", {}).items():
             yield from below((*path, key), inner, content[key])
@@ -77,12 +128,19 @@ def walk(name: str) -> Iterator[tuple[Place, dict[str, Any]]]:
             entry = next(iter(content))
             yield from below((*path, entry), rules["additionalProperties"], content[entry])
 
-    yield from below((), schema(name), GOOD[name])
+    yield from below((), whole, GOOD[name])
 
 
-KEYS = [(name, path) for name in GOOD for path, _ in walk(name) if path]
+# The key `kind` chooses the schema, so mistakes in it are answered differently; it has tests of its own.
+KEYS = [(name, path) for name in GOOD for path, _ in walk(name) if path and path != ("kind",)]
 CLOSED = [(name, path) for name in GOOD for path, rules in walk(name) if rules.get("additionalProperties") is False]
-REQUIRED = [(name, (*path, key)) for name in GOOD for path, rules in walk(name) for key in rules.get("required", ())]
+REQUIRED = [
+    (name, (*path, key))
+    for name in GOOD
+    for path, rules in walk(name)
+    for key in rules.get("required", ())
+    if key != "kind"
+]
 NAMED = [
     (name, path, key)
     for name in GOOD
@@ -134,7 +192,8 @@ def refusal(load: Callable[..., Any]) -> Callable[[str, dict[str, Any]], str]:
 
     def refusal(name: str, content: dict[str, Any]) -> str:
         # Without overrides: they would hide a mistake in the experiment's file.
-        files = {"config": {**GOOD_CONFIG, "overrides": {}}, name: content}
+        argument = "config" if name == "config" else "experiment"
+        files = {"config": {**GOOD_CONFIG, "overrides": {}}, argument: content}
         with pytest.raises(UserError) as caught:
             load(**files)
         text = str(caught.value)
@@ -215,28 +274,28 @@ def test_a_value_of_the_wrong_kind_is_refused_under_its_key(
         ("config", ("experiments",), [], "at least one"),
         ("config", ("experiments",), ["trial", "trial"], "each once"),
         ("config", ("overrides",), None, "experiment names"),
-        ("experiment", ("paper",), "", "short name"),
-        ("experiment", ("title",), "", "a short text"),
-        ("experiment", ("regularizer", "l2"), -0.1, "a number >= 0"),
-        ("experiment", ("regularizer", "l1"), -0.1, "a number >= 0"),
-        ("experiment", ("datasets",), [], "at least one dataset"),
-        ("experiment", ("datasets", 0, "rows"), 0, "a whole number >= 1"),
-        ("experiment", ("datasets", 0, "seed"), -1, "a whole number >= 0"),
-        ("experiment", ("epsilon",), [], "numbers > 0"),
-        ("experiment", ("epsilon",), [1, 1], "each once"),
-        ("experiment", ("epsilon",), [1, 1.0], "each once"),
-        ("experiment", ("epsilon", 0), 0, "a number > 0"),
-        ("experiment", ("epsilon", 0), -1.0, "a number > 0"),
-        ("experiment", ("delta",), 0, "strictly between 0 and 1"),
-        ("experiment", ("delta",), 1, "strictly between 0 and 1"),
-        ("experiment", ("delta",), "1e-3", "written with a point"),
-        ("experiment", ("variants",), [], "a list of variants"),
-        ("experiment", ("variants", 0), "improved", "published"),
-        ("experiment", ("replicates",), 1, "a whole number from 2"),
-        ("experiment", ("replicates",), 100001, "to 100000"),
-        ("experiment", ("dtype",), "float16", "float32, float64"),
-        ("experiment", ("algorithms",), {}, "at least one algorithm"),
-        ("experiment", ("algorithms", "dp-gd", "label"), "", "figures and tables"),
+        ("curves", ("paper",), "", "short name"),
+        ("curves", ("title",), "", "a short text"),
+        ("curves", ("regularizer", "l2"), -0.1, "a number >= 0"),
+        ("curves", ("regularizer", "l1"), -0.1, "a number >= 0"),
+        ("curves", ("datasets",), [], "at least one dataset"),
+        ("curves", ("datasets", 0, "rows"), 0, "a whole number >= 1"),
+        ("curves", ("datasets", 0, "seed"), -1, "a whole number >= 0"),
+        ("curves", ("epsilon",), [], "numbers > 0"),
+        ("curves", ("epsilon",), [1, 1], "each once"),
+        ("curves", ("epsilon",), [1, 1.0], "each once"),
+        ("curves", ("epsilon", 0), 0, "a number > 0"),
+        ("curves", ("epsilon", 0), -1.0, "a number > 0"),
+        ("curves", ("delta",), 0, "strictly between 0 and 1"),
+        ("curves", ("delta",), 1, "strictly between 0 and 1"),
+        ("curves", ("delta",), "1e-3", "written with a point"),
+        ("curves", ("variants",), [], "a list of variants"),
+        ("curves", ("variants", 0), "improved", "published"),
+        ("curves", ("replicates",), 1, "a whole number from 2"),
+        ("curves", ("replicates",), 100001, "to 100000"),
+        ("curves", ("dtype",), "float16", "float32, float64"),
+        ("curves", ("algorithms",), {}, "at least one algorithm"),
+        ("curves", ("algorithms", "dp-gd", "label"), "", "figures and tables"),
     ],
     ids=dotted,
 )
@@ -251,11 +310,11 @@ def test_a_value_out_of_range_is_refused_with_the_range(
 @pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=str)
 @pytest.mark.parametrize("path", [("delta",), ("regularizer", "l1"), ("regularizer", "l2")], ids=dotted)
 def test_a_number_must_be_finite(path: Place, number: float, refusal: Callable[[str, dict[str, Any]], str]) -> None:
-    assert dotted(path) in refusal("experiment", changed("experiment", path, number))
+    assert dotted(path) in refusal("curves", changed("curves", path, number))
 
 
 def test_an_epsilon_must_be_a_number(refusal: Callable[[str, dict[str, Any]], str]) -> None:
-    assert "epsilon" in refusal("experiment", changed("experiment", ("epsilon",), [float("nan")]))
+    assert "epsilon" in refusal("curves", changed("curves", ("epsilon",), [float("nan")]))
 
 
 @pytest.mark.parametrize("path", [("replicates",), ("datasets", 0, "rows")], ids=dotted)
@@ -263,8 +322,8 @@ def test_a_whole_number_written_with_a_point_is_refused_or_means_the_same(
     path: Place, load: Callable[..., Any]
 ) -> None:
     config = {**GOOD_CONFIG, "overrides": {}}
-    (plain,) = load(config, changed("experiment", path, 7))
-    pointed = changed("experiment", path, 7.0)
+    (plain,) = load(config, changed("curves", path, 7))
+    pointed = changed("curves", path, 7.0)
     try:
         (experiment,) = load(config, pointed)
     except UserError:
@@ -290,7 +349,7 @@ def test_a_name_that_nothing_bears_is_refused_before_any_job_starts(
     path: Place, value: Any, named: str, load: Callable[..., Any]
 ) -> None:
     with pytest.raises(UserError, match=re.escape(named)) as caught:
-        load(experiment=changed("experiment", path, value))
+        load(experiment=changed("curves", path, value))
     assert "experiments/trial.yaml" in str(caught.value)
 
 
@@ -300,7 +359,7 @@ def test_a_name_that_nothing_bears_is_refused_before_any_job_starts(
         (("datasets", 0, "name"), "synthetic_logistics", "did you mean 'synthetic_logistic'?"),
         (("datasets", 0, "name"), "qqqq", "use one of adult, "),
         (("algorithms", "dp-gd", "algorithm"), "dp_dg", "did you mean 'dp_gd'?"),
-        (("algorithms", "dp-gd", "algorithm"), "qqqq", "use one of dp_gd, "),
+        (("algorithms", "dp-gd", "algorithm"), "qqqq", "use one of dp_acc_md, dp_gd, "),
         (("algorithms", "dp-gd", "label"), "T = {TT}", "did you mean 'T'?"),
         (("algorithms", "dp-gd", "label"), "T = {}", "use one of T, "),
         (("algorithms", "dp-gd", "label"), "T = {T", "correct the braces"),
@@ -310,7 +369,7 @@ def test_a_name_that_nothing_bears_is_refused_before_any_job_starts(
 def test_registered_names_and_labels_are_checked_with_suggestions(
     path: Place, value: str, advice: str, refusal: Callable[[str, dict[str, Any]], str]
 ) -> None:
-    text = refusal("experiment", changed("experiment", path, value))
+    text = refusal("curves", changed("curves", path, value))
     assert advice in text
     assert str(path[0]).removesuffix("s") in text
 
@@ -320,8 +379,8 @@ def test_an_algorithm_needs_a_short_name_that_can_be_part_of_a_file_name(
     entry: str, refusal: Callable[[str, dict[str, Any]], str]
 ) -> None:
     text = refusal(
-        "experiment",
-        changed("experiment", ("algorithms",), {entry: GOOD_EXPERIMENT["algorithms"]["dp-gd"]}),
+        "curves",
+        changed("curves", ("algorithms",), {entry: GOOD_EXPERIMENT["algorithms"]["dp-gd"]}),
     )
     assert "algorithms" in text
     assert "small letters, digits and dashes" in text
@@ -391,13 +450,48 @@ def test_job_ids_are_unique_fit_the_wildcards_and_have_seeds_of_their_own(scale:
     experiments = load_experiments(load_config([scale] if scale else [], CONFIG), CONFIG)
     jobs = [job for experiment in experiments for job in experiment.jobs()]
     assert len({(job.experiment, job.id) for job in jobs}) == len(jobs)
-    assert len({job.spec["seed"] for job in jobs}) == len(jobs)
+    seeds = [seed for job in jobs for seed in seeds_of(job)]
+    assert len(set(seeds)) == len(seeds)
     for job in jobs:
         assert re.fullmatch(constraints["experiment"], job.experiment)
         assert re.fullmatch(constraints["job"], job.id)
         assert re.fullmatch(constraints["dataset"], job.dataset)
         assert json.loads(job.to_json()) == dict(job.spec)
         assert "\n" not in job.to_json()
+
+
+def seeds_of(job: Any) -> list[int]:
+    """Return the seeds of a job: one, or two for each point of a sweep."""
+    points = job.spec.get("points")
+    if points is None:
+        return [job.spec["seed"]]
+    return [point[key] for point in points for key in ("seed", "tuning_seed")]
+
+
+@pytest.mark.parametrize("kind", ["curve", "Sweeps", 5])
+def test_an_unknown_kind_is_refused(kind: Any, load: Callable[..., Any]) -> None:
+    with pytest.raises(UserError, match=f"unknown kind '{kind}'; (did you mean|use one of)"):
+        load(experiment={**GOOD_EXPERIMENT, "kind": kind})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "advice"),
+    [
+        (("problems", "logit", "loss"), "logistik", "Unknown loss"),
+        (("problems", "logit", "dataset", "name"), "synthetic_logistik", "did you mean 'synthetic_logistic'"),
+        (("problems", "logit", "base"), {"n": 100}, "has no epsilon"),
+        (("problems", "logit", "sweeps"), {"colour": [1]}, "has no parameter colour"),
+        (("methods", "dp-gd", "problems"), ["probit"], "unknown problem 'probit'"),
+        (("methods", "dp-gd", "algorithm"), "dp_gdd", "did you mean 'dp_gd'"),
+        (("methods", "dp-gd", "tune"), {"speed": [1]}, "has no parameter 'speed'"),
+        (("methods", "dp-gd", "parameters"), {"T": 0.5}, "give a whole number"),
+    ],
+    ids=dotted,
+)
+def test_names_in_a_sweep_experiment_are_checked(
+    path: Place, value: Any, advice: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    assert advice in refusal("sweeps", changed("sweeps", path, value))
 
 
 def test_unusual_but_valid_numbers_give_job_ids_that_fit_the_wildcards(load: Callable[..., Any]) -> None:

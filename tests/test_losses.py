@@ -64,7 +64,7 @@ def test_stated_constants_hold_on_random_points(loss):
     assert np.max(np.abs(slopes)) * row_norm <= loss.lipschitz(row_norm, radius, label_bound) + 1e-12
     spread = np.max(np.abs(slopes[0] - slopes[1])) * row_norm
     assert spread <= loss.gradient_spread(row_norm, radius, label_bound) + 1e-12
-    assert np.max(loss.curvature(np, t, y)) * row_norm**2 <= loss.smoothness(row_norm) + 1e-12
+    assert np.max(np.abs(loss.curvature(np, t, y))) * row_norm**2 <= loss.smoothness(row_norm) + 1e-12
 
 
 @pytest.mark.parametrize("wish", ["hinge", "huber:x", "huber:-1", "logistic:3", "huber:inf"])

@@ -78,7 +78,7 @@ def _add_solve(commands: Any) -> None:
     parser.add_argument("--target", help="label column of a CSV or parquet file (default: y, else the last column)")
     parser.add_argument("--epsilon", type=_number, required=True)
     parser.add_argument("--delta", type=_number, required=True)
-    parser.add_argument("--variant", default="certified", help="published or certified (default: certified)")
+    parser.add_argument("--variant", default="certified", help="published, certified or practical (default: certified)")
     parser.add_argument("--loss", default="logistic")
     parser.add_argument("--regularizer", type=_number, default=0.0, help="l2 strength (default: 0)")
     parser.add_argument("--l1", type=_number, default=0.0, help="l1 strength (default: 0)")
@@ -100,7 +100,7 @@ def _add_account(commands: Any) -> None:
     parser.add_argument("--d", type=int, required=True, help="number of features")
     parser.add_argument("--epsilon", type=_number, required=True)
     parser.add_argument("--delta", type=_number, required=True)
-    parser.add_argument("--variant", default="published", help="published or certified (default: published)")
+    parser.add_argument("--variant", default="published", help="published, certified or practical (default: published)")
     parser.add_argument("--loss", default="logistic")
     parser.add_argument("--regularizer", type=_number, default=0.01, help="l2 strength (default: 0.01)")
     parser.add_argument("--constraint", help="for example l2_ball:1.0")
@@ -113,7 +113,7 @@ def _add_audit(commands: Any) -> None:
     parser.add_argument("algorithm", help="see: dprepro list algorithms")
     parser.add_argument("--epsilon", type=_number, default=1.0)
     parser.add_argument("--delta", type=_number, default=1e-5)
-    parser.add_argument("--variant", default="certified", help="published or certified (default: certified)")
+    parser.add_argument("--variant", default="certified", help="published, certified or practical (default: certified)")
     parser.add_argument("--replicates", type=int, default=20_000, help="runs on each side (default: 20000)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="auto", help="auto, cpu or gpu")
@@ -144,6 +144,21 @@ def _add_stages(commands: Any) -> None:
     parser = _add(commands, "optimum", _stage_optimum, "workflow: find the non-private optimum")
     parser.add_argument("--spec", type=json.loads, required=True)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+
+    parser = _add(commands, "optima", _stage_optima, "workflow: find the minimum at each point of a sweep")
+    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+
+    parser = _add(commands, "sweep", _stage_sweep, "workflow: run one method along one axis")
+    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--optima", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--sources", required=True, help="digest of the sources")
+
+    parser = _add(commands, "collect-sweeps", _stage_collect_sweeps, "workflow: gather sweeps into one table")
+    parser.add_argument("--runs", type=Path, nargs="+", required=True)
+    parser.add_argument("--claims", type=json.loads, required=True)
     parser.add_argument("--out", type=Path, required=True)
 
     parser = _add(commands, "collect", _stage_collect, "workflow: gather runs into one table")
@@ -311,6 +326,24 @@ def _stage_optimum(options: argparse.Namespace) -> None:
     from dprepro.stages.optimum import solve_exactly
 
     solve_exactly(options.spec, options.data, options.out)
+
+
+def _stage_optima(options: argparse.Namespace) -> None:
+    from dprepro.stages.sweep import solve_points
+
+    solve_points(options.spec, options.out)
+
+
+def _stage_sweep(options: argparse.Namespace) -> None:
+    from dprepro.stages.sweep import run_sweep
+
+    run_sweep(options.spec, options.optima, options.out, options.sources)
+
+
+def _stage_collect_sweeps(options: argparse.Namespace) -> None:
+    from dprepro.stages.collect import collect_sweeps
+
+    collect_sweeps(options.runs, options.claims, options.out)
 
 
 def _stage_collect(options: argparse.Namespace) -> None:

@@ -13,38 +13,22 @@ from pathlib import Path
 from typing import Any
 
 from dprepro.errors import UserError
+from dprepro.jobs import TILE, Job, job_seed
+from dprepro.sweeps import EPSILON, FEATURES, ROWS, SweepExperiment, candidates
 
 # Where a checkout keeps its configuration; commands are run from its top folder.
 CONFIG = Path("config")
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run: everything that the `certify` and `run` stages need to know, as plain values."""
-
-    experiment: str
-    id: str
-    dataset: str
-    spec: Mapping[str, Any]
-
-    @property
-    def algorithm(self) -> str:
-        """The registry name of the algorithm."""
-        return str(self.spec["algorithm"])
-
-    def to_json(self) -> str:
-        """Return the job on one line, with keys in a fixed order."""
-        return json.dumps(dict(self.spec), sort_keys=True)
-
-
-@dataclass(frozen=True)
 class Experiment:
-    """A validated experiment: one figure or table of a paper."""
+    """A validated experiment of curves: one figure of a paper, with the table of its numbers."""
 
     name: str
     spec: Mapping[str, Any]
     seed: int
     device: str
+    kind = "curves"
 
     def datasets(self) -> dict[str, dict[str, Any]]:
         """Return the prepared datasets this experiment uses, by key (which serves as file name)."""
@@ -82,6 +66,7 @@ class Experiment:
                                 "epsilon": epsilon if epsilon == "inf" else float(epsilon),
                                 "delta": spec["delta"],
                                 "replicates": spec["replicates"],
+                                "tile": spec.get("tile", TILE),
                                 "dtype": spec["dtype"],
                                 "device": self.device,
                                 "seed": job_seed(self.seed, self.name, job),
@@ -108,11 +93,6 @@ def audit_jobs(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def job_seed(root: int, experiment: str, job: str) -> int:
-    """Return the seed of a job: jobs of one configuration draw from independent streams."""
-    return int.from_bytes(hashlib.sha256(f"{root}/{experiment}/{job}".encode()).digest()[:8], "big")
-
-
 def dataset_key(dataset: Mapping[str, Any]) -> str:
     """Return a short file name for a dataset with its rows, seed and parameters."""
     rows = dataset.get("rows")
@@ -124,7 +104,11 @@ def dataset_key(dataset: Mapping[str, Any]) -> str:
     return key
 
 
-def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[Experiment]:
+AnyExperiment = Experiment | SweepExperiment
+KINDS: dict[str, type[Experiment] | type[SweepExperiment]] = {cls.kind: cls for cls in (Experiment, SweepExperiment)}
+
+
+def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[AnyExperiment]:
     """Validate the configuration and return its experiments; a mistake is a `UserError` that names the key."""
     validate(config, "config", folder, "the configuration")
     known = experiment_names(folder)
@@ -138,9 +122,12 @@ def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[E
         path = folder / "experiments" / f"{name}.yaml"
         spec = merge(read_yaml(path), overrides.get(name, {}))
         where = f"{path} with the configuration's overrides" if name in overrides else str(path)
-        validate(spec, "experiment", folder, where)
-        _check_names(spec, where)
-        experiments[name] = Experiment(name, spec, int(config["seed"]), str(config["device"]))
+        kind = str(spec.get("kind", Experiment.kind))
+        if kind not in KINDS:
+            raise UserError(f"In {where}: unknown kind {kind!r}; {_suggest(kind, sorted(KINDS))}")
+        validate(spec, kind, folder, where)
+        (_check_sweeps if kind == SweepExperiment.kind else _check_curves)(spec, where)
+        experiments[name] = KINDS[kind](name, spec, int(config["seed"]), str(config["device"]))
     return [experiments[name] for name in config["experiments"]]
 
 
@@ -238,29 +225,71 @@ def _suggest(name: str, known: Sequence[str]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(known)}."
 
 
-def _check_names(spec: Mapping[str, Any], where: str) -> None:
+def _check_curves(spec: Mapping[str, Any], where: str) -> None:
     """Check what a schema cannot know: registered algorithms with their letters, and datasets."""
-    from dprepro import algorithms, datasets
+    _check_problem(spec, f"In {where}")
+    for entry, algorithm in spec["algorithms"].items():
+        _check_method(algorithm, where, f"algorithms.{entry}")
+        with _naming(f"In {where}: algorithms.{entry}.parameters"):
+            _letters_checked(algorithm, algorithm.get("parameters", {}))
+    for dataset in spec["datasets"]:
+        _check_dataset(dataset, where, dataset.get("parameters", {}))
+
+
+def _check_sweeps(spec: Mapping[str, Any], where: str) -> None:
+    """Check the names in a sweep experiment: problems with their datasets and axes, methods with their letters."""
+    for key, problem in spec["problems"].items():
+        _check_problem(problem, f"In {where}: problems.{key}")
+        axes = [name for name in {**problem["base"], **problem["sweeps"]} if name not in (ROWS, FEATURES, EPSILON)]
+        axes += ["features"] if FEATURES in problem["base"] else []
+        parameters = {**problem["dataset"].get("parameters", {}), **dict.fromkeys(axes)}
+        _check_dataset(problem["dataset"], where, parameters)
+        if EPSILON not in problem["base"]:
+            raise UserError(f"In {where}: problems.{key}.base has no epsilon; add one.")
+    for entry, method in spec["methods"].items():
+        _check_method(method, where, f"methods.{entry}")
+        for name in method.get("problems", ()):
+            if name not in spec["problems"]:
+                hint = _suggest(name, list(spec["problems"]))
+                raise UserError(f"In {where}: unknown problem {name!r} in methods.{entry}.problems; {hint}")
+        for letters in candidates(method):
+            with _naming(f"In {where}: methods.{entry}"):
+                _letters_checked(method, letters)
+
+
+def _check_problem(problem: Mapping[str, Any], where: str) -> None:
     from dprepro.geometry import get_set
     from dprepro.losses import get_loss
 
-    with _naming(f"In {where}: loss"):
-        get_loss(spec["loss"])
-    with _naming(f"In {where}: constraint"):
-        get_set(spec["constraint"])
-    for entry, algorithm in spec["algorithms"].items():
-        if algorithm["algorithm"] not in algorithms.names():
-            hint = _suggest(algorithm["algorithm"], algorithms.names())
-            raise UserError(f"In {where}: unknown algorithm {algorithm['algorithm']!r} in algorithms.{entry}; {hint}")
-        with _naming(f"In {where}: algorithms.{entry}.parameters"):
-            algorithms.get_algorithm(algorithm["algorithm"]).check_letters(algorithm.get("parameters", {}))
-        _check_label(algorithm, f"In {where}: algorithms.{entry}.label")
-    for dataset in spec["datasets"]:
-        if dataset["name"] not in datasets.names():
-            hint = _suggest(dataset["name"], datasets.names())
-            raise UserError(f"In {where}: unknown dataset {dataset['name']!r}; {hint}")
-        with _naming(f"In {where}: datasets"):
-            datasets.check_parameters(dataset["name"], dataset.get("parameters", {}))
+    with _naming(f"{where}: loss"):
+        get_loss(problem["loss"])
+    with _naming(f"{where}: constraint"):
+        get_set(problem["constraint"])
+
+
+def _check_method(method: Mapping[str, Any], where: str, place: str) -> None:
+    from dprepro import algorithms
+
+    if method["algorithm"] not in algorithms.names():
+        hint = _suggest(method["algorithm"], algorithms.names())
+        raise UserError(f"In {where}: unknown algorithm {method['algorithm']!r} in {place}; {hint}")
+    _check_label(method, f"In {where}: {place}.label")
+
+
+def _letters_checked(method: Mapping[str, Any], letters: Mapping[str, Any]) -> dict[str, Any]:
+    from dprepro.algorithms import get_algorithm
+
+    return get_algorithm(method["algorithm"]).check_letters(letters)
+
+
+def _check_dataset(dataset: Mapping[str, Any], where: str, parameters: Mapping[str, Any]) -> None:
+    from dprepro import datasets
+
+    if dataset["name"] not in datasets.names():
+        hint = _suggest(dataset["name"], datasets.names())
+        raise UserError(f"In {where}: unknown dataset {dataset['name']!r}; {hint}")
+    with _naming(f"In {where}: datasets"):
+        datasets.check_parameters(dataset["name"], parameters)
 
 
 @contextlib.contextmanager

@@ -113,6 +113,114 @@ class LogisticAsPrinted(Logistic):
 
 
 @dataclass(frozen=True)
+class SoftLogistic(Loss):
+    """log(1 + exp(t)) - (1 + y)/2 t: cross-entropy with P(+1) = (1 + y)/2, for labels anywhere in [-1, 1].
+
+    For y = +1 or -1 it is the logistic loss.
+    """
+
+    name = "soft_logistic"
+    inner = 0.5
+    outer = 0.5
+
+    def value(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return log(1 + exp(t)) - (1 + y)/2 t without overflow."""
+        return _softplus(xp, t) - 0.5 * (1.0 + y) * t
+
+    def core(self, xp: Any, s: Array, y: Array) -> Array:
+        """Return tanh(s) - y: the derivative is (tanh(t/2) - y) / 2."""
+        return _tanh(xp, s) - y
+
+    def curvature(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return sigmoid(t) sigmoid(-t)."""
+        th = xp.tanh(0.5 * t)
+        return 0.25 * (1.0 - th * th)
+
+    def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return (1 + label_bound)/2 row_norm."""
+        return 0.5 * (1.0 + label_bound) * row_norm
+
+    def gradient_spread(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return the row norm: the label's part cancels, and tanh/2 has a range of length one."""
+        return row_norm
+
+    def smoothness(self, row_norm: float) -> float:
+        """Return row_norm^2 / 4."""
+        return 0.25 * row_norm**2
+
+
+@dataclass(frozen=True)
+class Sigmoid(Loss):
+    """1 / (1 + exp(y t)): bounded and not convex. G = row norm / 4, L = row norm^2 / (6 sqrt(3))."""
+
+    name = "sigmoid"
+    margin = True
+    convex = False
+    inner = 0.5
+    outer = 0.25
+    constant = -0.25
+
+    def value(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return sigmoid(-t)."""
+        return 0.5 - 0.5 * xp.tanh(0.5 * t)
+
+    def core(self, xp: Any, s: Array, y: Array) -> Array:
+        """Return tanh(s)^2: the derivative is (tanh(t/2)^2 - 1) / 4."""
+        th = _tanh(xp, s)
+        return th * th
+
+    def curvature(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return tanh(t/2) (1 - tanh(t/2)^2) / 4."""
+        th = xp.tanh(0.5 * t)
+        return 0.25 * th * (1.0 - th * th)
+
+    def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return row_norm / 4."""
+        return 0.25 * row_norm
+
+    def gradient_spread(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return row_norm / 4: the derivative lies between -1/4 and 0."""
+        return 0.25 * row_norm
+
+    def smoothness(self, row_norm: float) -> float:
+        """Return row_norm^2 / (6 sqrt(3)), the largest |second derivative|."""
+        return row_norm**2 / (6.0 * math.sqrt(3.0))
+
+
+@dataclass(frozen=True)
+class SineSquared(Loss):
+    """u^2 + 3 sin(u)^2 with u = t - y: not convex, yet every stationary point is a minimum.
+
+    In one variable it satisfies the Polyak-Lojasiewicz condition with mu = 1/32 (Karimi, Nutini and Schmidt 2016).
+    """
+
+    name = "sine_squared"
+    convex = False
+
+    def value(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return u^2 + 3 sin(u)^2."""
+        u, sine = t - y, xp.sin(t - y)
+        return u * u + 3.0 * sine * sine
+
+    def core(self, xp: Any, s: Array, y: Array) -> Array:
+        """Return 2 u + 3 sin(2 u)."""
+        u = s - y
+        return 2.0 * u + 3.0 * xp.sin(2.0 * u)
+
+    def curvature(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return 2 + 6 cos(2 u)."""
+        return 2.0 + 6.0 * xp.cos(2.0 * (t - y))
+
+    def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return row_norm (2 (row_norm radius + label_bound) + 3), infinite on the whole space."""
+        return row_norm * (2.0 * (row_norm * radius + label_bound) + 3.0)
+
+    def smoothness(self, row_norm: float) -> float:
+        """Return 8 row_norm^2."""
+        return 8.0 * row_norm**2
+
+
+@dataclass(frozen=True)
 class Squared(Loss):
     """(t - y)^2 / 2. Lipschitz only on a bounded set."""
 
@@ -174,7 +282,9 @@ class Huber(Loss):
         return row_norm**2
 
 
-LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Logistic, LogisticAsPrinted, Squared, Huber)}
+LOSSES: dict[str, type[Loss]] = {
+    loss.name: loss for loss in (Logistic, LogisticAsPrinted, SoftLogistic, Sigmoid, SineSquared, Squared, Huber)
+}
 
 
 def get_loss(wish: str | Loss) -> Loss:

@@ -1,8 +1,11 @@
-"""What every figure and table says of its origin, in one line or in a caption."""
+"""What figures and tables share: the module that makes them, and what they say of their origin."""
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 import pandas as pd
@@ -10,11 +13,17 @@ import pandas as pd
 from dprepro.provenance import NO_CHECKOUT
 
 
+def module_for(package: str, target: str, kind: str) -> ModuleType:
+    """Return the module of a figure or table: the one of the target's own name, else that of its kind."""
+    own = importlib.util.find_spec(f"{package}.{target}") is not None
+    return importlib.import_module(f"{package}.{target if own else kind}")
+
+
 def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return data, sizes, privacy, variant and replicates."""
     titles = " and ".join(sorted({facts["title"] for facts in metadata["datasets"].values()}))
     variants = " and ".join(sorted(frame["variant"].unique()))
-    sizes = "; ".join(f"n = {n:,}, d = {d}" for n, d in sorted(set(zip(frame["n"], frame["d"], strict=True))))
+    sizes = f"n = {_range(frame['n'])}, d = {_range(frame['d'])}"
     deltas = ", ".join(f"{delta:g}" for delta in sorted(frame["delta"].unique()))
     return (
         f"{titles}; {sizes}; delta = {deltas}; variant {variants}; "
@@ -35,6 +44,9 @@ def made_line(metadata: Mapping[str, Any], separator: str = "; ") -> str:
 
 def problem_line(metadata: Mapping[str, Any]) -> str:
     """Return loss, regulariser, constraint and preprocessing in words."""
+    preparations = " ".join(f"{facts['title']}: {facts['preprocessing']}" for facts in metadata["datasets"].values())
+    if "problem" not in metadata:
+        return f"Preprocessing of {preparations}"
     problem = metadata["problem"]
     losses = {
         "logistic": "log(1 + exp(-y<w,x>))",
@@ -44,7 +56,6 @@ def problem_line(metadata: Mapping[str, Any]) -> str:
     text = f"Loss {losses.get(problem['loss'], problem['loss'])}; regulariser {', '.join(strengths) or 'none'}"
     if problem["constraint"]:
         text += f"; constraint {problem['constraint']}"
-    preparations = " ".join(f"{facts['title']}: {facts['preprocessing']}" for facts in metadata["datasets"].values())
     return f"{text}. Preprocessing of {preparations}"
 
 
@@ -60,6 +71,11 @@ def failures_line(frame: pd.DataFrame) -> str:
         for row in counts.itertuples(index=False)
     ]
     return f"Failed replicates: {'; '.join(parts)}."
+
+
+def _range(numbers: pd.Series) -> str:
+    low, high = int(numbers.min()), int(numbers.max())
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _short(commit: str) -> str:

@@ -47,6 +47,10 @@ class Regularizer:
         """Return the gradient of the smooth part, l2 * w."""
         return self.l2 * W
 
+    def subgradient(self, xp: Any, W: Array) -> Array:
+        """Return a subgradient of r: l2 w + l1 sign(w), with sign(0) = 0."""
+        return self.l2 * W + self.l1 * xp.sign(W) if self.l1 else self.l2 * W
+
     def prox(self, xp: Any, V: Array, eta: Any) -> Array:
         """Return argmin_x 1/2 ||x - v||^2 + eta r(x) for each row v of V; eta is a number or (K, 1)."""
         if self.l1:

@@ -8,7 +8,7 @@ import sys
 
 from dprepro.provenance import PACKAGE, digest
 
-_STAGES = ("dataset", "certify", "run", "optimum", "collect", "audit", "privacy")
+_STAGES = ("dataset", "certify", "run", "optimum", "sweep", "collect", "audit", "privacy")
 
 
 def use_this_interpreter() -> None:
@@ -23,12 +23,14 @@ def use_this_interpreter() -> None:
 
 
 @functools.cache
-def code(stage: str, *, algorithm: str = "", dataset: str = "", target: str = "") -> str:
+def code(stage: str, *, algorithm: str = "", dataset: str = "", target: str = "", kind: str = "") -> str:
     """Return the digest of a stage's sources as they are when the workflow starts."""
-    return digest(source_modules(stage, algorithm=algorithm, dataset=dataset, target=target))
+    return digest(source_modules(stage, algorithm=algorithm, dataset=dataset, target=target, kind=kind))
 
 
-def source_modules(stage: str, *, algorithm: str = "", dataset: str = "", target: str = "") -> list[str]:
+def source_modules(
+    stage: str, *, algorithm: str = "", dataset: str = "", target: str = "", kind: str = ""
+) -> list[str]:
     """Return the modules a stage starts from; what they import is found from there.
 
     The workflow reruns a job when the digest of these sources changes.
@@ -37,9 +39,9 @@ def source_modules(stage: str, *, algorithm: str = "", dataset: str = "", target
     module of a figure or table are therefore named here.
     """
     if stage == "figure":
-        return ["dprepro.figures", f"dprepro.figures.{target}"]
+        return ["dprepro.figures", f"dprepro.figures.{target}", f"dprepro.figures.{kind}"]
     if stage == "table":
-        return ["dprepro.tables", f"dprepro.tables.{target}"]
+        return ["dprepro.tables", f"dprepro.tables.{target}", f"dprepro.tables.{kind}"]
     if stage not in _STAGES:
         raise ValueError(f"no stage {stage!r}")
     modules = [f"dprepro.stages.{stage}"]

@@ -24,7 +24,7 @@ def job(entry, epsilon, parameters, algorithm="dp_gd"):
     return {
         "experiment": "wyx17_fig1", "job": f"{entry}-{epsilon}", "entry": entry, "label": "Method, T = {T}",
         "paper": "WYX17", "title": "A test", "algorithm": algorithm, "parameters": parameters, "variant": "published",
-        "epsilon": epsilon, "delta": 0.001, "replicates": 3, "dtype": "float64", "device": "cpu", "seed": 5,
+        "epsilon": epsilon, "delta": 0.001, "replicates": 3, "tile": 64, "dtype": "float64", "device": "cpu", "seed": 5,
         "loss": "logistic", "regularizer": {"l2": 0.1}, "constraint": None, "dataset": "small",
     }  # fmt: skip
 
@@ -114,13 +114,13 @@ def test_table_has_the_promised_columns_and_says_what_it_found(finished, tmp_pat
 
 
 def test_table_counts_failures_instead_of_averaging_them_away(finished):
-    from dprepro.tables.gap_table import gap_table
+    from dprepro.tables.curves import table
 
-    frame, _ = read_collected(finished[4])
+    frame, metadata = read_collected(finished[4])
     broken = (frame["job"] == "a-0.5") & (frame["replicate"] == 1)
     frame.loc[broken, ["gap", "final_gap"]] = np.nan
     frame.loc[broken, "failure"] = "not finite"
-    row = gap_table(frame).iloc[0]
+    row = table(frame, metadata).iloc[0]
     assert row["failed"] == 1
     assert row["verdict"] == "1 of 3 replicates failed"
 
@@ -157,12 +157,6 @@ def test_caption_reports_failed_replicates(finished):
     frame, _ = read_collected(finished[4])
     frame.loc[(frame["job"] == "a-0.5") & (frame["replicate"] == 1), "failure"] = "not finite"
     assert failures_line(frame) == "Failed replicates: Method, T = 20, epsilon = 0.5: 1 (not finite)."
-
-
-@pytest.mark.parametrize("make", [figures.draw, tables.write])
-def test_unknown_target_is_refused(make, finished, tmp_path):
-    with pytest.raises(UserError, match="see dprepro list targets"):
-        make("wyx17_fig9", finished[4], tmp_path / "x.png")
 
 
 def test_a_margin_loss_refuses_regression_data(tmp_path):

@@ -4,6 +4,7 @@ import sys
 
 from dprepro.errors import UserError
 from dprepro.experiments import audit_jobs, load_experiments
+from dprepro.sweeps import optimum_name
 from dprepro.workflow import code, use_this_interpreter
 
 use_this_interpreter()
@@ -15,9 +16,11 @@ except UserError as error:
     sys.exit(UserError.exit_code)
 
 RESULTS = config["results"]
-JOBS = {(job.experiment, job.id): job for e in EXPERIMENTS.values() for job in e.jobs()}
+CURVES = {name: e for name, e in EXPERIMENTS.items() if e.kind == "curves"}
+JOBS = {(job.experiment, job.id): job for e in CURVES.values() for job in e.jobs()}
+SWEEPS = {(job.experiment, job.id): job for e in EXPERIMENTS.values() if e.kind == "sweeps" for job in e.jobs()}
 AUDITS = audit_jobs(config)
-DATASETS = {key: spec for e in EXPERIMENTS.values() for key, spec in e.datasets().items()}
+DATASETS = {key: spec for e in CURVES.values() for key, spec in e.datasets().items()}
 FIGURE_FORMATS = ("png", "pdf", "svg")
 TABLE_FORMATS = ("csv", "md", "tex")
 
@@ -26,6 +29,12 @@ wildcard_constraints:
     experiment="[a-z0-9_]+",
     dataset="[A-Za-z0-9_-]+",
     job="[A-Za-z0-9_.+-]+(?<!\\.certificate)",
+    optima="[a-z0-9_.-]+",
+
+
+def names_of(kind):
+    """Return a pattern that matches the names of the experiments of one kind, and nothing if there are none."""
+    return "|".join(name for name, e in EXPERIMENTS.items() if e.kind == kind) or "(?!)"
 
 
 def figure_files(experiment):
@@ -46,6 +55,22 @@ def run_files(experiment, suffix):
 def optimum_files(experiment):
     """Return the optimum files of an experiment, one per dataset."""
     return [f"{RESULTS}/optima/{experiment}/{key}.npz" for key in EXPERIMENTS[experiment].datasets()]
+
+
+def sweep_of(wildcards):
+    """Return the job of a sweep."""
+    return SWEEPS[wildcards.experiment, wildcards.job]
+
+
+def sweep_files(experiment, suffix):
+    """Return the result files of all sweeps of an experiment."""
+    return [f"{RESULTS}/sweeps/{experiment}/{job.id}.{suffix}" for job in EXPERIMENTS[experiment].jobs()]
+
+
+def optima_dataset(wildcards):
+    """Return the name of the dataset that the optima are computed on."""
+    points = EXPERIMENTS[wildcards.experiment].optima()[wildcards.optima]["points"]
+    return points[0]["dataset"]["name"]
 
 
 def job_json(wildcards):

@@ -24,7 +24,9 @@ rule figure:
     conda:
         "../../envs/dprepro.yaml"
     params:
-        code=lambda wildcards: code("figure", target=wildcards.experiment),
+        code=lambda wildcards: code(
+            "figure", target=wildcards.experiment, kind=EXPERIMENTS[wildcards.experiment].kind
+        ),
     message:
         "Drawing {wildcards.experiment}"
     shell:

@@ -19,6 +19,7 @@ rule audit_algorithm:
 rule privacy_tables:
     input:
         plans=[f"{RESULTS}/plans/{experiment}/{job}.json" for experiment, job in JOBS],
+        sweeps=[f"{RESULTS}/sweeps/{experiment}/{job}.json" for experiment, job in SWEEPS],
         audits=expand(f"{RESULTS}/privacy/audits/{{algorithm}}.json", algorithm=AUDITS),
     output:
         certificates=report(
@@ -47,7 +48,7 @@ rule privacy_tables:
     message:
         "Writing the tables of certificates and audits"
     shell:
-        "python -m dprepro privacy --plans {input.plans} --audits {input.audits} --out {output.certificates} > {log} 2>&1"
+        "python -m dprepro privacy --plans {input.plans} {input.sweeps} --audits {input.audits} --out {output.certificates} > {log} 2>&1"
 
 
 rule privacy:

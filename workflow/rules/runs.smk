@@ -55,6 +55,8 @@ rule collect:
         f"{RESULTS}/benchmarks/data/{{experiment}}.tsv"
     conda:
         "../../envs/dprepro.yaml"
+    wildcard_constraints:
+        experiment=names_of("curves"),
     params:
         code=code("collect"),
     message:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from dprepro.run import Execution
 
 Array = Any
-VARIANTS = ("published", "certified")
+VARIANTS = ("published", "certified", "practical")
+# Variants whose noise is the smallest that the accountant certifies.
+CALIBRATED = ("certified", "practical")
 LARGEST_N = 10**30
 LARGEST_WORK = 10**15
 # Beyond any use; keeps the arithmetic of the plans within floating-point numbers.
@@ -39,6 +41,7 @@ _NEED_TEXTS = {
     ),
     "lipschitz": ("a Lipschitz loss", "add a bounded constraint, for example constraint='l2_ball:1.0'"),
     "bounded": ("a bounded constraint set", "add one, for example constraint='l2_ball:1.0'"),
+    "centrally_symmetric": ("a centrally symmetric constraint set", "use for example constraint='l1_ball:1.0'"),
     "polytope": ("a polytope as constraint set", "use for example constraint='l1_ball:1.0'"),
     "unconstrained": ("no constraint", "drop the constraint"),
 }
@@ -111,6 +114,11 @@ class Plan:
         """Return the same plan with `factor` times the noise."""
         return dataclasses.replace(self, sigma=self.sigma * factor, events=scale_events(self.events, factor))
 
+    def letters(self) -> dict[str, Any]:
+        """Return the paper's letters with their values: what the algorithm's own plan adds to the common fields."""
+        common = {field.name for field in dataclasses.fields(Plan)}
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in common}
+
     def to_json(self) -> dict[str, Any]:
         """Return the plan as plain values."""
         record = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -145,7 +153,7 @@ class Algorithm(ABC):
         """Check the setting and the overrides, then compute the plan.
 
         The variant `certified` has the numbers of the published plan and the smallest noise that the accountant
-        certifies for its events.
+        certifies for its events; `practical` has that noise too, and constants that work at affordable n.
         """
         self.check_needs(setting.problem)
         plan = self.compute_plan(setting, self.check_letters(overrides))
@@ -154,7 +162,7 @@ class Algorithm(ABC):
                 f"{self.name} would make {plan.gradient_evaluations:.1e} gradient evaluations at this setting, which no"
                 f" machine finishes: set {', '.join(sorted(set(self.letters) & {'T', 'm'}))}, or regularize more."
             )
-        if setting.variant == "certified" and setting.noisy:
+        if setting.variant in CALIBRATED and setting.noisy:
             from dprepro.privacy.calibrate import smallest_scale
 
             return plan.with_noise(smallest_scale(plan.events, setting.epsilon, setting.delta))

@@ -1,4 +1,8 @@
-"""DP-GD (WYX17, Algorithm 4; privacy Theorem 6.1, utility Theorems 6.2 and 6.3)."""
+"""DP-GD (WYX17, Algorithm 4; privacy Theorem 6.1, utility Theorems 6.2 and 6.3).
+
+Under strong convexity the last iterate alone leaks less than all of them: with `release = last` the plan is accounted
+by the last-iterate theorem of Bok, Su and Altschuler (2024), and only the output is covered by the certificate.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
-from dprepro.errors import VacuousSetting
+from dprepro.errors import UserError, VacuousSetting
 from dprepro.privacy.events import GaussianEvent, QueryPart
 
 if TYPE_CHECKING:
@@ -17,18 +21,25 @@ if TYPE_CHECKING:
 Array = Any
 
 STEP = "gradient step"
+SQUARED_GRADIENT = "squared gradient norm"
 # Without noise the theorems' number of steps is infinite.
 STEPS_WITHOUT_NOISE = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class DPGDPlan(Plan):
-    """Numbers of Algorithm 4: T full-gradient steps of size eta; `output` is `last` or `uniform`."""
+    """Numbers of Algorithm 4: T full-gradient steps of size eta; `output` is `last` or `uniform`.
+
+    `mu` is the constant of the Polyak-Lojasiewicz condition that T was computed from, 0 if none is known; `release`
+    says whether the certificate covers `all` iterates or the `last` one only.
+    """
 
     T: int
     eta: float
     c: float
+    mu: float
     output: str
+    release: str
 
 
 class DPGD(Algorithm):
@@ -43,17 +54,23 @@ class DPGD(Algorithm):
         "T": Letter(int, "steps"),
         "eta": Letter(float, "step size, at most 1/L in the theorems"),
         "c": Letter(float, "the open constant of the noise variance, equation (11)"),
+        "mu": Letter(float, "constant of the Polyak-Lojasiewicz condition, if known; else that of the regularizer"),
         "output": Letter(str, "which iterate is returned", choices=("last", "uniform")),
+        "release": Letter(str, "which iterates the certificate covers", choices=("all", "last")),
     }
 
     def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> DPGDPlan:
-        """Fill in what is not given: eta = 1/L of F^r, T by Theorem 6.2 if strongly convex, else 6.3."""
+        """Fill in what is not given: eta = 1/L of F^r, T by Theorem 6.2 if a mu > 0 is known, else by 6.3."""
         problem = setting.problem
         n, G = problem.n, problem.G
         smoothness = problem.L + problem.regularizer.l2
         eta = given.get("eta", 1.0 / smoothness)
-        T = given.get("T") or _steps(setting, smoothness)
+        mu = given.get("mu", problem.mu)
+        T = given.get("T") or _steps(setting, smoothness, mu)
         c = given.get("c", 1.0)
+        output, release = given.get("output", "last"), given.get("release", "all")
+        if (output, release) == ("uniform", "last"):
+            raise UserError("dp_gd cannot return a uniform iterate and certify the last one only: set output=last.")
         sigma = 0.0
         if setting.noisy:
             sigma = math.sqrt(c * T * math.log(1.0 / setting.delta)) * G / (n * setting.epsilon)
@@ -68,13 +85,23 @@ class DPGD(Algorithm):
             sigma=sigma,
             rounds=T,
             gradient_evaluations=T * n,
-            utility=_utility(setting),
-            events=(GaussianEvent(STEP, sigma, (QueryPart(2.0 * G / n, n, n),), T),),
+            utility=_utility(setting, mu),
+            events=(
+                GaussianEvent(
+                    STEP,
+                    sigma,
+                    (QueryPart(2.0 * G / n, n, n),),
+                    T,
+                    _contraction(setting, eta, smoothness) if release == "last" else 1.0,
+                ),
+            ),
             conditions=(Condition("eta <= 1/L", eta * smoothness <= 1.0 + 1e-12, f"eta L = {eta * smoothness:.3g}"),),
             T=T,
             eta=eta,
             c=c,
-            output=given.get("output", "last"),
+            mu=mu,
+            output=output,
+            release=release,
         )
 
     def run(self, plan: DPGDPlan, ex: Execution) -> Array:
@@ -85,29 +112,46 @@ class DPGD(Algorithm):
         for t, z in enumerate(ex.gaussian(STEP).noise(plan.T)):
             if chosen is not None:
                 output = ex.xp.where(chosen == t, x, output)
-            x = ex.project(x - plan.eta * (ex.full_gradient(x) + ex.regularizer_gradient(x) + z))
+            nabla = ex.full_gradient(x) + ex.regularizer_gradient(x)
+            # Its mean over the steps is the expectation over a uniform output that Theorem 6.3 bounds.
+            ex.observe(SQUARED_GRADIENT, ex.xp.sum(nabla * nabla, axis=-1))
+            x = ex.project(x - plan.eta * (nabla + z))
             ex.checkpoint(x)
         return x if chosen is None else output
 
 
-def _utility(setting: Setting) -> UtilityBound:
-    """Return Theorem 6.2's bound under strong convexity, else Theorem 6.3's on the gradient."""
+def _contraction(setting: Setting, eta: float, smoothness: float) -> float:
+    """Return the Lipschitz constant of x -> x - eta grad F^r(x), below 1 under strong convexity.
+
+    A projection is 1-Lipschitz, so a constraint changes nothing.
+    """
+    l2 = setting.problem.mu
+    if not (setting.problem.loss.convex and l2 > 0.0):
+        raise UserError("dp_gd with release=last needs strong convexity: add an l2 regularizer, or set release=all.")
+    c = max(abs(1.0 - eta * l2), abs(1.0 - eta * smoothness))
+    if c >= 1.0:
+        raise UserError(f"dp_gd with release=last needs eta < {2.0 / smoothness:.3g}, got {eta:g}: give a smaller eta.")
+    # A step that jumps to the optimum forgets everything before it; the formula wants a positive number.
+    return max(c, 1e-12)
+
+
+def _utility(setting: Setting, mu: float) -> UtilityBound:
+    """Return Theorem 6.2's bound where a mu > 0 is known, else Theorem 6.3's on the gradient."""
     problem, signal = setting.problem, setting.signal()
-    if problem.mu > 0:
+    if mu > 0:
         formula = "p ln(n)^2 G^2 ln(1/delta) / (n^2 epsilon^2)"
         return UtilityBound("WYX17, Theorem 6.2", "optimality gap", formula, (math.log(problem.n) / signal) ** 2)
     formula = "sqrt(L) G sqrt(p ln(1/delta)) / (n epsilon)"
     value = math.sqrt(problem.L) / signal
-    return UtilityBound("WYX17, Theorem 6.3", "squared gradient norm", formula, value)
+    return UtilityBound("WYX17, Theorem 6.3", SQUARED_GRADIENT, formula, value)
 
 
-def _steps(setting: Setting, smoothness: float) -> int:
+def _steps(setting: Setting, smoothness: float, mu: float) -> int:
     """Return T: (L/mu) ln(n^2 eps^2/(p G^2 ln(1/delta))), or sqrt(2L) n eps/(G sqrt(p ln(1/delta))).
 
-    The first is Theorem 6.2's with its hidden condition number, for strongly convex objectives. The second
-    balances the two terms of (87) for an initial gap of one; the printed sqrt(L n eps) does not.
+    The first is Theorem 6.2's with its hidden condition number. The second balances the two terms of (87) for an
+    initial gap of one; the printed sqrt(L n eps) does not.
     """
-    mu = setting.problem.mu
     if not setting.noisy:
         return STEPS_WITHOUT_NOISE
     if setting.signal() <= 1.0:

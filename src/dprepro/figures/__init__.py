@@ -1,12 +1,13 @@
-"""Figures: one module per figure of a paper, each with `figure(frame, metadata)`."""
+"""Figures: one module per kind of experiment, each with `figure(frame, metadata)`.
+
+An experiment that needs a figure of its own has a module of its own name here, which goes before that of its kind.
+"""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from pathlib import Path
 
-from dprepro.errors import UserError
+from dprepro.origin import module_for
 
 
 def draw(target: str, data: Path, out: Path) -> None:
@@ -15,10 +16,8 @@ def draw(target: str, data: Path, out: Path) -> None:
     from dprepro.files import write_text
     from dprepro.stages.collect import read_collected
 
-    if importlib.util.find_spec(f"{__name__}.{target}") is None:
-        raise UserError(f"There is no figure {target!r}: see dprepro list targets.")
-    module = importlib.import_module(f"{__name__}.{target}")
     frame, metadata = read_collected(data)
+    module = module_for(__name__, target, metadata["kind"])
     with style.applied():
         drawn, caption = module.figure(frame, metadata)
         style.save(drawn, out)

@@ -19,7 +19,8 @@ def certificates(frame: pd.DataFrame) -> Figure:
     edge = 10.0 ** np.ceil(np.log10(max(finite.max(), 10.0)) + 1.0)
     figure, axes = plt.subplots(figsize=(7.4, 0.9 + 0.24 * len(rows)))
     epsilons = sorted(frame["epsilon_claimed"].unique())
-    colour = {epsilon: style.PALETTE[k] for k, epsilon in enumerate(epsilons)}
+    shades = plt.get_cmap("viridis")(np.linspace(0.0, 0.9, len(epsilons)))
+    colour = {epsilon: shades[k] for k, epsilon in enumerate(epsilons)}
     for height, (experiment, label) in enumerate(reversed(rows)):
         here = frame[(frame["experiment"] == experiment) & (labels == label)]
         for _, row in here.iterrows():
@@ -41,8 +42,12 @@ def certificates(frame: pd.DataFrame) -> Figure:
 def audits(frame: pd.DataFrame) -> Figure:
     """Return the proven epsilon of each audit beside the accounted one, a panel per algorithm."""
     algorithms = list(dict.fromkeys(frame["algorithm"]))
-    figure, grid = plt.subplots(1, len(algorithms), figsize=(7.4, 2.8), sharey=True, squeeze=False)
-    for axes, algorithm in zip(grid[0], algorithms, strict=True):
+    columns = min(4, len(algorithms))
+    lines = -(-len(algorithms) // columns)
+    figure, grid = plt.subplots(lines, columns, figsize=(7.4, 0.6 + 2.2 * lines), sharey=True, squeeze=False)
+    for axes in grid.flat[len(algorithms) :]:
+        axes.set_axis_off()
+    for axes, algorithm in zip(grid.flat, algorithms, strict=False):
         here = frame[frame["algorithm"] == algorithm]
         for k, (variant, part) in enumerate(here.groupby("variant")):
             part = part.sort_values("epsilon_claimed")
@@ -60,6 +65,7 @@ def audits(frame: pd.DataFrame) -> Figure:
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("claimed epsilon")
     grid[0, 0].legend(fontsize=7, frameon=False)
-    grid[0, 0].set_ylabel("epsilon: bar accounted, dot proven")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("epsilon: bar accounted, dot proven", fontsize=7)
     figure.tight_layout()
     return figure

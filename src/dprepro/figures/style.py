@@ -21,6 +21,7 @@ from dprepro.files import atomic_path
 
 PALETTE = sns.color_palette("colorblind")
 GREY = "0.45"
+MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*")
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None},

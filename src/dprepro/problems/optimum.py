@@ -77,9 +77,13 @@ def _fista(problem: EmpiricalRisk) -> Optimum:
     """Accelerated proximal gradient with restarts, for l1 terms and constraint sets.
 
     Accuracy: with g the prox-gradient step's residual, F^r(w) - min <= ||g|| * D for a set of diameter D, and
-    <= ||g||^2 / (2 mu) for a strongly convex objective.
+    <= ||g||^2 / (2 mu) for a strongly convex objective. No loss is negative, so an l1 term keeps the minimiser, and
+    every point better than 0, in the ball of radius F(0) / l1.
     """
     spec, backend = problem.spec, problem.backend
+    radius = spec.constraint.radius
+    if spec.regularizer.l1:
+        radius = min(radius, _value(problem, np.zeros(spec.d)) / spec.regularizer.l1)
     eta = 1.0 / spec.L
     w = z = backend.zeros((1, spec.d))
     xp, momentum = backend.xp, 1.0
@@ -89,7 +93,7 @@ def _fista(problem: EmpiricalRisk) -> Optimum:
         residual = float(backend.to_host(xp.linalg.vector_norm(new - z))) / eta
         # The subgradient at `new` is at most twice the residual at z.
         slope = 2.0 * residual
-        accuracy = min(slope * 2.0 * spec.constraint.radius, slope**2 / (2.0 * spec.mu) if spec.mu else np.inf)
+        accuracy = min(slope * 2.0 * radius, slope**2 / (2.0 * spec.mu) if spec.mu else np.inf)
         if accuracy <= TOLERANCE:
             w = new
             break

@@ -1,4 +1,7 @@
-"""Stage `collect`: the runs of one experiment as one tidy table, a row per replicate and checkpoint."""
+"""Stage `collect`: the runs of one experiment as one tidy table.
+
+A row per replicate and checkpoint for curves, a row per replicate and point for sweeps.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,6 @@ TIMING_COLUMNS = ("seconds",)
 
 def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path) -> None:
     """Write the table of all `runs`; `optima` maps a dataset key to the file of its optimum."""
-    import pyarrow
-    import pyarrow.parquet
-
     frames, origins, datasets = [], [], {}
     for path in runs:
         record = read_json(path.with_suffix(".json"))
@@ -32,12 +32,40 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path) -> None
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
         datasets[record["job"]["dataset"]] = record["dataset"]
     metadata = {
+        "kind": "curves",
         "paper": record["job"]["paper"],
         "title": record["job"]["title"],
         "problem": {key: record["job"][key] for key in ("loss", "regularizer", "constraint")},
         "origins": sorted({json.dumps(origin, sort_keys=True) for origin in origins}),
         "datasets": datasets,
     }
+    _write(frames, metadata, out)
+
+
+def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path) -> None:
+    """Write the table of all sweeps in `runs`; `claims` is what the experiment says of its methods and problems."""
+    frames, origins = [], []
+    datasets: dict[str, Any] = {}
+    for path in runs:
+        record = read_json(path.with_suffix(".json"))
+        frames.append(sweep_rows(record, read_arrays(path)))
+        origins.append({key: record["provenance"][key] for key in _ORIGIN})
+        datasets |= {point["dataset"]["name"]: point["dataset"] for point in record["points"]}
+    metadata = {
+        "kind": "sweeps",
+        "paper": record["job"]["paper"],
+        "title": record["job"]["title"],
+        "origins": sorted({json.dumps(origin, sort_keys=True) for origin in origins}),
+        "datasets": datasets,
+        **claims,
+    }
+    _write(frames, metadata, out)
+
+
+def _write(frames: Sequence[pd.DataFrame], metadata: Mapping[str, Any], out: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
     table = pyarrow.Table.from_pandas(pd.concat(frames, ignore_index=True), preserve_index=False)
     text = json.dumps(jsonable(metadata), sort_keys=True).encode()
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA_KEY: text})
@@ -67,7 +95,7 @@ def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimu
     replicates, checkpoints = arrays["objective"].shape
     final = arrays["final_objective"]
     at_zero = float(optimum["objective_at_zero"])
-    failure = np.where(~np.isfinite(final), "not finite", np.where(final > at_zero, "F(w) > F(0)", ""))
+    failure = _failures(final, at_zero)
     objective = arrays["objective"].ravel()
     return pd.DataFrame(
         {
@@ -103,3 +131,56 @@ def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimu
             "seconds": np.tile(np.asarray(record["seconds"]), replicates),
         }
     )
+
+
+def sweep_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> pd.DataFrame:
+    """Return the rows of one sweep; a point that was refused has NaN values and the sentence in `refused`."""
+    rows = zip(record["points"], arrays["value"], arrays["final_objective"], strict=True)
+    return pd.concat([_point_rows(record["job"], *row) for row in rows], ignore_index=True)
+
+
+def _point_rows(
+    job: Mapping[str, Any], record: Mapping[str, Any], values: np.ndarray, final: np.ndarray
+) -> pd.DataFrame:
+    point, optimum = record["point"], record["optimum"]
+    plan, certificate = record.get("plan", {}), record.get("certificate", {})
+    at_zero = float(optimum["objective_at_zero"])
+    return pd.DataFrame(
+        {
+            "experiment": job["experiment"],
+            "job": job["job"],
+            "method": job["label"],
+            "entry": job["entry"],
+            "algorithm": job["algorithm"],
+            "variant": job["variant"],
+            "problem": job["problem"],
+            "axis": job["axis"],
+            "axis_value": float(point["value"]),
+            "n": record["dataset"]["n"],
+            "d": record["dataset"]["d"],
+            "epsilon": point["epsilon"],
+            "delta": job["delta"],
+            "epsilon_accounted": float(certificate.get("epsilon_accounted", np.nan)),
+            "accountant": certificate.get("accountant", ""),
+            "privacy_verdict": certificate.get("verdict", ""),
+            "sigma": plan.get("sigma", np.nan),
+            "bound_value": float((plan.get("utility") or {}).get("value", np.nan)),
+            "rounds": float(plan.get("rounds", np.nan)),
+            "gradient_evaluations": float(record.get("gradient_evaluations", np.nan)),
+            "letters": json.dumps(record.get("letters", {})),
+            "tried": json.dumps(record.get("tuned", [])),
+            "metric": job["metric"],
+            "replicate": np.arange(len(values)),
+            "value": values,
+            "value_at_zero": at_zero - float(optimum["objective"]),
+            "value_accuracy": float(optimum["accuracy"]),
+            "failure": "" if record["refused"] else _failures(final, at_zero),
+            "refused": record["refused"],
+            "seconds": record.get("seconds", np.nan),
+        }
+    )
+
+
+def _failures(final: np.ndarray, at_zero: float) -> np.ndarray:
+    """Return for each replicate why its end is not a result, or an empty text."""
+    return np.where(~np.isfinite(final), "not finite", np.where(final > at_zero, "F(w) > F(0)", ""))

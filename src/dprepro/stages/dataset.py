@@ -14,21 +14,23 @@ def prepare(spec: Mapping[str, Any], out: Path) -> None:
     """Load the dataset that `spec` names and write it to `out`."""
     data = datasets.load(spec["name"], rows=spec.get("rows"), seed=spec.get("seed", 0), **spec.get("parameters", {}))
     write_arrays(out, {"X": data.X, "y": data.y})
-    write_json(
-        out.with_suffix(".json"),
-        {
-            "name": data.name,
-            "title": data.info.title,
-            "n": data.X.shape[0],
-            "d": data.X.shape[1],
-            "row_norm": data.row_norm,
-            "label_bound": 1.0,
-            "task": data.info.task,
-            "origin": data.origin,
-            "checksum": data.checksum,
-            "preprocessing": data.info.preprocessing,
-            "licence": data.info.licence,
-            "citation": data.info.citation,
-            "raw_sha256": data.info.sha256,
-        },
-    )
+    write_json(out.with_suffix(".json"), facts_of(data))
+
+
+def facts_of(data: datasets.Dataset) -> dict[str, Any]:
+    """Return what is recorded of a dataset: sizes and bounds that a plan may know, and where it comes from."""
+    return {
+        "name": data.name,
+        "title": data.info.title,
+        "n": data.X.shape[0],
+        "d": data.X.shape[1],
+        "row_norm": data.row_norm,
+        "label_bound": 1.0,
+        "task": data.info.task,
+        "origin": data.origin,
+        "checksum": data.checksum,
+        "preprocessing": data.info.preprocessing,
+        "licence": data.info.licence,
+        "citation": data.info.citation,
+        "raw_sha256": data.info.sha256,
+    }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -22,9 +23,7 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
     Audits run on small worst-case data with letters of their own; a plan with unprotected events has no audit.
     """
     rows = []
-    for path in plans:
-        record = read_json(path)
-        job, plan, certificate = record["job"], record["plan"], record["certificate"]
+    for job, plan, certificate in _certified(plans):
         rows.append(
             {
                 "algorithm": plan["algorithm"],
@@ -53,6 +52,15 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
     merged = frame.merge(proven, on=keys, how="left")
     merged.loc[merged["epsilon_accounted"] == float("inf"), "epsilon_audited"] = float("nan")
     return merged
+
+
+def _certified(files: Sequence[Path]) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
+    """Yield job, plan and certificate of every plan, those of sweeps point by point."""
+    for path in files:
+        record = read_json(path)
+        for point in record.get("points", [record]):
+            if not point.get("refused"):
+                yield record["job"], point["plan"], point["certificate"]
 
 
 def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path) -> None:

@@ -30,7 +30,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
     plan = get_algorithm(spec["algorithm"]).plan_type.from_json(certified["plan"])
     with single_blas_thread():
         threads = blas_threads()
-    result = execute(plan, problem, seed=spec["seed"], replicates=range(spec["replicates"]))
+    result = execute(plan, problem, seed=spec["seed"], replicates=range(spec["replicates"]), tile=spec["tile"])
     write_arrays(
         out,
         {

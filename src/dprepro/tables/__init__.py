@@ -1,14 +1,16 @@
-"""Tables: one module per table, each with `table(frame)`; written as .csv, .md and .tex."""
+"""Tables: one module per kind of experiment, each with `table(frame, metadata)`; written as .csv, .md and .tex.
+
+An experiment that needs a table of its own has a module of its own name here, which goes before that of its kind. A
+module may have `summary(rows, frame, metadata)`: text in Markdown that goes above the table.
+"""
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dprepro.errors import UserError
+from dprepro.origin import module_for
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,29 +21,34 @@ def write(target: str, data: Path, out: Path) -> None:
     from dprepro.files import write_text
     from dprepro.stages.collect import read_collected
 
-    if importlib.util.find_spec(f"{__name__}.{target}") is None:
-        raise UserError(f"There is no table {target!r}: see dprepro list targets.")
-    module = importlib.import_module(f"{__name__}.{target}")
     frame, metadata = read_collected(data)
-    rows = module.table(frame)
+    module = module_for(__name__, target, metadata["kind"])
+    rows = module.table(frame, metadata)
+    above = module.summary(rows, frame, metadata) if hasattr(module, "summary") else ""
     write_text(out, rows.to_csv(index=False, float_format="%.10g"))
-    write_text(out.with_suffix(".md"), _markdown(rows, frame, metadata))
+    write_text(out.with_suffix(".md"), _markdown(rows, frame, metadata, above))
     write_text(out.with_suffix(".tex"), _latex(rows, frame, metadata))
 
 
 def markdown_table(rows: pd.DataFrame, title: str) -> str:
     """Return a table in Markdown under a title."""
+    return f"# {title}\n\n{markdown_rows(rows)}"
+
+
+def markdown_rows(rows: pd.DataFrame) -> str:
+    """Return a table in Markdown."""
     header = "| " + " | ".join(rows.columns) + " |"
     rule = "|" + " --- |" * len(rows.columns)
     body = ["| " + " | ".join(_cell(value) for value in row) + " |" for row in rows.itertuples(index=False)]
-    return "\n".join([f"# {title}", "", header, rule, *body])
+    return "\n".join([header, rule, *body])
 
 
-def _markdown(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
+def _markdown(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any], above: str) -> str:
     from dprepro.origin import data_line, made_line, problem_line
 
     notes = [f"{data_line(frame, metadata)}.", "", problem_line(metadata), "", f"Made by {made_line(metadata)}."]
-    return "\n".join([markdown_table(rows, f"{metadata['paper']}: {metadata['title']}"), "", *notes]) + "\n"
+    head = [f"# {metadata['paper']}: {metadata['title']}", "", *([above, ""] if above else [])]
+    return "\n".join([*head, markdown_rows(rows), "", *notes]) + "\n"
 
 
 def _latex(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
 from dprepro.analysis.intervals import mean_interval
 
 
-def gap_table(frame: pd.DataFrame) -> pd.DataFrame:
+def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
     """Return two rows per method and epsilon: the optimality gap and the gradient evaluations.
 
     `theory` of the gap is the theorem's bound with its hidden constant taken as 1, empty where the theorem

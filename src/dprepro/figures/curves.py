@@ -19,12 +19,12 @@ from dprepro.figures import style
 _ROWS = (("gradient_evaluations", "gradient evaluations"), ("seconds", "seconds per replicate"))
 
 
-def gap_curves(frame: pd.DataFrame, metadata: Mapping[str, Any], name: str) -> tuple[Figure, str]:
+def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, str]:
     """Return the figure and its caption."""
     epsilons = sorted(frame["epsilon"].unique())
     methods = list(dict.fromkeys(frame["method"]))
     colour = style.colours(methods)
-    figure, grid = plt.subplots(
+    drawn, grid = plt.subplots(
         2,
         len(epsilons),
         figsize=(7.4, 4.9),
@@ -47,11 +47,11 @@ def gap_curves(frame: pd.DataFrame, metadata: Mapping[str, Any], name: str) -> t
     _reference(grid, float(frame["gap_at_zero"].iloc[0]))
     # The labels stand to the right of the last panel: longer ones need more room.
     room = 0.0085 * max(len(method) for method in methods)
-    figure.subplots_adjust(left=0.1, right=min(0.84, 0.99 - room), top=0.9, bottom=0.17)
-    figure.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, x=0.1, ha="left")
+    drawn.subplots_adjust(left=0.1, right=min(0.84, 0.99 - room), top=0.9, bottom=0.17)
+    drawn.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, x=0.1, ha="left")
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
-    figure.text(0.1, 0.015, footer, fontsize=5.5, color=style.GREY, va="bottom")
-    return figure, _caption(frame, metadata, name)
+    drawn.text(0.1, 0.015, footer, fontsize=5.5, color=style.GREY, va="bottom")
+    return drawn, _caption(frame, metadata)
 
 
 def _panel(
@@ -87,7 +87,7 @@ def _reference(grid: np.ndarray, gap_at_zero: float) -> None:
         )  # fmt: skip
 
 
-def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any], name: str) -> str:
+def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     accounted = frame.groupby(["method", "epsilon"], sort=False).first().reset_index()
     lines = [
         f"- {row.method}, claimed {row.epsilon:g}: accounted {row.epsilon_accounted:.3g}, {row.privacy_verdict}"
@@ -96,9 +96,10 @@ def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any], name: str) -> str
     accuracy = float(frame["gap_accuracy"].max())
     return "\n".join(
         [
-            f"**{name}.** {metadata['title']}. Optimality gap F(w) - F(w*) against gradient evaluations (top) and "
-            "time per replicate when 64 run side by side, evaluation excluded (bottom; CPU time of one thread, or wall "
-            f"time on a GPU). The non-private optimum is known to {accuracy:.1g}; the dashed line is the gap at w = 0.",
+            f"**{metadata['paper']}.** {metadata['title']}. Optimality gap F(w) - F(w*) against gradient evaluations "
+            "(top) and time per replicate when 64 run side by side, evaluation excluded (bottom; CPU time of one "
+            f"thread, or wall time on a GPU). The non-private optimum is known to {accuracy:.1g}; the dashed line is "
+            "the gap at w = 0.",
             "",
             f"{origin.data_line(frame, metadata)}. {origin.problem_line(metadata)}",
             "",

@@ -1,0 +1,74 @@
+"""Measured exponents: slopes on logarithmic axes with bootstrap intervals, and what they say of a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dprepro.analysis.intervals import LEVEL, Interval
+
+RESAMPLES = 2000
+# How far a measured exponent may lie from a bound's and still agree with it: numbers of steps are rounded, and over
+# one or two decades lower-order terms still show.
+TOLERANCE = 0.15
+# Gradient complexities hide logarithms, which over one or two decades have an exponent of up to 0.2.
+COUNT_TOLERANCE = 0.2
+
+
+def exponent(x: Sequence[float], samples: Sequence[np.ndarray], level: float = LEVEL) -> Interval:
+    """Return the least-squares slope of log(mean of samples) against log(x), with a percentile bootstrap interval.
+
+    `samples[i]` holds the replicates at x[i]; they are resampled independently at every x. The interval speaks of the
+    replicates' noise on these very datasets, not of other datasets. NaN with fewer than two usable points.
+    """
+    usable = [(at, values[np.isfinite(values)]) for at, values in zip(x, samples, strict=True)]
+    usable = [(at, values) for at, values in usable if values.size >= 2 and np.mean(values) > 0.0]
+    if len(usable) < 2:
+        return Interval(float("nan"), float("nan"), float("nan"))
+    logs = np.log([at for at, _ in usable])
+    centred = (logs - logs.mean()) / np.sum((logs - logs.mean()) ** 2)
+    slope = float(centred @ np.log([np.mean(values) for _, values in usable]))
+    rng = np.random.default_rng(0)
+    means = np.stack([_resampled_means(values, rng) for _, values in usable])
+    slopes = centred @ np.log(np.maximum(means, np.finfo(float).tiny))
+    low, high = np.quantile(slopes, [0.5 - level / 2, 0.5 + level / 2])
+    return Interval(slope, float(low), float(high))
+
+
+def exact_exponent(x: Sequence[float], counts: Sequence[float]) -> float:
+    """Return the least-squares slope of log(counts) against log(x) for numbers without randomness."""
+    finite = [(at, count) for at, count in zip(x, counts, strict=True) if np.isfinite(count) and count > 0]
+    if len(finite) < 2:
+        return float("nan")
+    logs = np.log(np.array(finite))
+    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+
+
+def rate_verdict(measured: Interval, theory: float, with_logarithms: float = float("nan")) -> str:
+    """Say how a measured exponent stands to that of an upper bound; smaller is better for every axis.
+
+    `theory` is the bound's exponent in the limit, `with_logarithms` that of the bound as printed over the measured
+    points; an exponent between the two agrees.
+    """
+    if np.isnan(theory) or np.isnan(measured.mean):
+        return "no exponent to compare" if np.isnan(theory) else "not measurable"
+    if measured.high < np.fmin(theory, with_logarithms) - TOLERANCE:
+        return "faster than the bound"
+    if measured.low > np.fmax(theory, with_logarithms) + TOLERANCE:
+        return "not reached"
+    return "agrees"
+
+
+def count_verdict(counted: float, stated: float) -> str:
+    """Say how the exponent of a count stands to the stated one, logarithms aside."""
+    if np.isnan(stated) or np.isnan(counted):
+        return "no exponent to compare"
+    if abs(counted - stated) <= COUNT_TOLERANCE:
+        return "agrees"
+    return "fewer than stated" if counted < stated else "more than stated"
+
+
+def _resampled_means(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    index = rng.integers(values.size, size=(RESAMPLES, values.size))
+    return np.mean(values[index], axis=1)

@@ -1,0 +1,154 @@
+"""Stages `optima` and `sweep`: one method along one axis, all points in one process.
+
+A point whose setting is vacuous, or which the algorithm refuses, is kept with the sentence that says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dprepro import datasets
+from dprepro.algorithms import get_algorithm
+from dprepro.algorithms.base import Plan, Setting
+from dprepro.arrays import Backend, blas_threads, get_backend, single_blas_thread
+from dprepro.errors import UserError
+from dprepro.files import read_json, write_arrays, write_json
+from dprepro.privacy.certificate import certify
+from dprepro.problems.erm import EmpiricalRisk
+from dprepro.problems.optimum import find_optimum
+from dprepro.provenance import commit, machine
+from dprepro.run import RunResult, execute
+from dprepro.stages.dataset import facts_of
+from dprepro.stages.problem import problem_spec
+
+GAP = "optimality gap"
+
+
+def solve_points(spec: Mapping[str, Any], out: Path) -> None:
+    """Write the minimum of each point's objective, its accuracy and the objective at w = 0."""
+    rows = []
+    with single_blas_thread():
+        for point in spec["points"]:
+            problem, _ = _problem(point, get_backend("cpu", "float64"))
+            zero = problem.backend.to_host(problem.objective(problem.backend.zeros((1, problem.spec.d))))[0]
+            known = point["minimum"]
+            found = find_optimum(problem) if known is None else None
+            rows.append(
+                {
+                    "objective": found.objective if found else known,
+                    "accuracy": found.accuracy if found else 0.0,
+                    "objective_at_zero": float(zero),
+                }
+            )
+    write_json(out, {"points": rows})
+
+
+def run_sweep(spec: Mapping[str, Any], optima: Path, out: Path, sources: str) -> None:
+    """Run all points of the job `spec`; write the replicates' values as `.npz` and the plans as `.json`."""
+    backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
+    with single_blas_thread():
+        threads = blas_threads()
+    known = read_json(optima)["points"]
+    records, values, objectives = [], [], []
+    for point, optimum in zip(spec["points"], known, strict=True):
+        record, value, objective = _run_point(spec, point, optimum, backend)
+        records.append(record)
+        values.append(value)
+        objectives.append(objective)
+    write_arrays(out, {"value": np.stack(values), "final_objective": np.stack(objectives)})
+    provenance = {
+        **commit(),
+        **machine(),
+        "sources": sources,
+        "backend": backend.name,
+        "device": backend.device_name,
+        "why": backend.why,
+        "dtype": backend.dtype_name,
+        "threads": threads,
+    }
+    job = {key: value for key, value in spec.items() if key != "points"}
+    write_json(out.with_suffix(".json"), {"job": job, "points": records, "provenance": provenance})
+
+
+def _run_point(
+    spec: Mapping[str, Any], point: Mapping[str, Any], optimum: Mapping[str, float], backend: Backend
+) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """Return the record of one point, the metric of every replicate (K,) and its final objective (K,)."""
+    problem, facts = _problem(point, backend)
+    record: dict[str, Any] = {"point": dict(point), "dataset": facts, "optimum": dict(optimum), "refused": ""}
+    nothing = np.full(spec["replicates"], np.nan)
+    started = time.process_time()
+    try:
+        plan, tuned = _chosen(spec, point, optimum, problem)
+    except UserError as error:
+        return record | {"refused": str(error)}, nothing, nothing
+    result = execute(plan, problem, seed=point["seed"], replicates=range(spec["replicates"]), tile=spec["tile"])
+    record |= {
+        "plan": plan.to_json(),
+        "letters": plan.letters(),
+        "certificate": certify(plan),
+        "tuned": tuned,
+        "gradient_evaluations": int(result.gradient_evaluations[-1]),
+        "seconds": float(result.seconds[-1]),
+        "seconds_cpu": time.process_time() - started,
+    }
+    return record, _metric(spec, result, optimum), result.final_objective
+
+
+def _chosen(
+    spec: Mapping[str, Any], point: Mapping[str, Any], optimum: Mapping[str, float], problem: EmpiricalRisk
+) -> tuple[Plan, list[dict[str, Any]]]:
+    """Return the plan with the best letters, and how the candidates did.
+
+    With more than one candidate each runs on the tuning seed; the best has the smallest mean of the metric among
+    those of which no replicate failed.
+    """
+    algorithm = get_algorithm(spec["algorithm"])
+    setting = Setting(problem.spec, point["epsilon"], spec["delta"], spec["variant"])
+    candidates = spec["candidates"]
+    if len(candidates) == 1:
+        return algorithm.plan(setting, **candidates[0]), []
+    plans = [algorithm.plan(setting, **letters) for letters in candidates]
+    trials = []
+    for letters, plan in zip(candidates, plans, strict=True):
+        result = execute(
+            plan, problem, seed=point["tuning_seed"], replicates=range(spec["replicates"]), tile=spec["tile"]
+        )
+        failed = int(np.sum(~(result.final_objective <= optimum["objective_at_zero"])))
+        trials.append({"letters": letters, "mean": float(np.mean(_metric(spec, result, optimum))), "failed": failed})
+    best = min(range(len(trials)), key=lambda number: (trials[number]["failed"], _last_if_nan(trials[number]["mean"])))
+    return plans[best], trials
+
+
+def _last_if_nan(value: float) -> float:
+    return value if np.isfinite(value) else float("inf")
+
+
+def _metric(spec: Mapping[str, Any], result: RunResult, optimum: Mapping[str, float]) -> np.ndarray:
+    if spec["metric"] == GAP:
+        return result.final_objective - optimum["objective"]
+    if spec["metric"] not in result.observed:
+        raise UserError(f"{spec['algorithm']} does not observe the {spec['metric']}: choose another metric.")
+    return result.observed[spec["metric"]]
+
+
+def _problem(point: Mapping[str, Any], backend: Backend) -> tuple[EmpiricalRisk, dict[str, Any]]:
+    data = _load(**{key: _frozen(value) for key, value in point["dataset"].items()})
+    facts = facts_of(data)
+    return EmpiricalRisk(problem_spec(point, facts), data.X, data.y, backend), facts
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(sorted(value.items())) if isinstance(value, Mapping) else value
+
+
+@functools.lru_cache(maxsize=1)
+def _load(name: str, rows: int | None, seed: int, parameters: tuple[tuple[str, Any], ...]) -> datasets.Dataset:
+    """Load a dataset; the points of a sweep over epsilon share it."""
+    return datasets.load(name, rows=rows, seed=seed, **dict(parameters))

@@ -1,0 +1,145 @@
+"""From a sweep experiment to jobs: each job carries one method along one axis of one problem.
+
+A sweep shows how an error grows or falls with n, d, epsilon or a parameter of the data; its points are small, so one
+process runs them all. A method may come with a grid of letters to choose from: the choice is made on other seeds than
+those that are reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dprepro.jobs import TILE, Job, job_seed
+
+# Axes with a meaning of their own; any other name is a parameter of the dataset.
+ROWS, FEATURES, EPSILON = "n", "d", "epsilon"
+# The axis of the single point that asks whether a method takes a non-smooth regulariser.
+NONSMOOTH = "nonsmooth"
+
+
+@dataclass(frozen=True)
+class SweepExperiment:
+    """A validated sweep experiment: a table of measured exponents, or a comparison of methods."""
+
+    name: str
+    spec: Mapping[str, Any]
+    seed: int
+    device: str
+    kind = "sweeps"
+
+    def jobs(self) -> list[Job]:
+        """Return all jobs in the order of the configuration."""
+        return list(self._jobs())
+
+    def optima(self) -> dict[str, dict[str, Any]]:
+        """Return what the optimum of each point depends on, by name: one entry per problem and axis."""
+        return {
+            optimum_name(job.spec): {"points": [_optimum_point(point) for point in job.spec["points"]]}
+            for job in self._jobs()
+        }
+
+    def claims(self) -> dict[str, Any]:
+        """Return what the tables and figures say of the methods and problems besides the runs."""
+        methods = {key: method.get("claims", {}) for key, method in self.spec["methods"].items()}
+        problems = {key: problem["title"] for key, problem in self.spec["problems"].items()}
+        return {"methods": methods, "problems": problems}
+
+    def _jobs(self) -> Iterator[Job]:
+        for key, method in self.spec["methods"].items():
+            for problem_key in method.get("problems", self.spec["problems"]):
+                problem = self.spec["problems"][problem_key]
+                grids = method.get("sweeps", problem["sweeps"])
+                for variant in method["variants"]:
+                    for axis, values in grids.items():
+                        yield self._job(key, method, problem_key, variant, axis, values)
+                    if problem.get("nonsmooth") and not method.get("tune"):
+                        # The smallest data will do.
+                        yield self._job(key, method, problem_key, variant, NONSMOOTH, grids.get(ROWS, [1])[:1])
+
+    def _job(self, key: str, method: Mapping[str, Any], problem_key: str, variant: str, axis: str, values: Any) -> Job:
+        spec = self.spec
+        job = f"{key}.{problem_key}.{variant}.{axis}"
+        problem = spec["problems"][problem_key]
+        points = [
+            self._point(job, problem, {**problem["base"], **method.get("base", {})}, axis, value) for value in values
+        ]
+        return Job(
+            self.name,
+            job,
+            problem["dataset"]["name"],
+            {
+                "paper": spec["paper"],
+                "title": spec["title"],
+                "experiment": self.name,
+                "job": job,
+                "entry": key,
+                "label": method["label"],
+                "algorithm": method["algorithm"],
+                "candidates": candidates(method),
+                "problem": problem_key,
+                "axis": axis,
+                "variant": variant,
+                "metric": problem["metric"],
+                "delta": spec["delta"],
+                "replicates": spec["replicates"],
+                "tile": spec.get("tile", TILE),
+                "dtype": spec["dtype"],
+                "device": self.device,
+                "points": points,
+            },
+        )
+
+    def _point(
+        self, job: str, problem: Mapping[str, Any], base: Mapping[str, Any], axis: str, value: Any
+    ) -> dict[str, Any]:
+        at = {**base, ROWS if axis == NONSMOOTH and ROWS in base else axis: value}
+        at.pop(NONSMOOTH, None)
+        parameters = {key: number for key, number in at.items() if key not in (ROWS, FEATURES, EPSILON)}
+        if FEATURES in at:
+            parameters["features"] = at[FEATURES]
+        dataset = {
+            "name": problem["dataset"]["name"],
+            "rows": at.get(ROWS),
+            "seed": problem["dataset"].get("seed", 0),
+            "parameters": {**problem["dataset"].get("parameters", {}), **parameters},
+        }
+        regularizer = {**problem["regularizer"], **(problem["nonsmooth"] if axis == NONSMOOTH else {})}
+        return {
+            "value": value,
+            "dataset": dataset,
+            "epsilon": float(at[EPSILON]),
+            "loss": problem["loss"],
+            "regularizer": regularizer,
+            "constraint": problem["constraint"],
+            # Whether a method takes a regulariser is seen without knowing the minimum; no loss is below zero.
+            "minimum": 0.0 if axis == NONSMOOTH else problem.get("minimum"),
+            "seed": job_seed(self.seed, self.name, f"{job}.{value}"),
+            "tuning_seed": job_seed(self.seed, self.name, f"tune.{job}.{value}"),
+        }
+
+
+def candidates(method: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the letters to choose from: every combination of the grid, over the fixed letters."""
+    grid = method.get("tune", {})
+    fixed = method.get("parameters", {})
+    return [
+        {**fixed, **dict(zip(grid, chosen, strict=True))} for chosen in itertools.product(*(grid[key] for key in grid))
+    ]
+
+
+def optimum_name(spec: Mapping[str, Any]) -> str:
+    """Return the name under which the optima of a job's points are kept.
+
+    Methods that run through other points of the same axis have optima of their own.
+    """
+    points = json.dumps([_optimum_point(point) for point in spec["points"]], sort_keys=True)
+    return f"{spec['problem']}.{spec['axis']}.{hashlib.sha256(points.encode()).hexdigest()[:8]}"
+
+
+def _optimum_point(point: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: point[key] for key in ("dataset", "loss", "regularizer", "constraint", "minimum")}

@@ -1,0 +1,144 @@
+"""Which method wins where at equal accounted epsilon: final gaps, their cost, and a conclusion drawn by rule."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dprepro.analysis.intervals import Interval, mean_interval
+
+# A gap within this factor of the best counts as nearly as good when costs are compared.
+NEAR = 2.0
+
+
+def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a row per problem, epsilon and method, the best first.
+
+    `theory` is the gap at w = 0, what doing nothing costs; `verdict` says how a method stands to the best one of its
+    problem and epsilon. `letters` are those chosen by the rule, `tried` the number of candidates.
+    """
+    rows: list[dict[str, Any]] = []
+    for _, here in frame.groupby(["problem", "epsilon"], sort=False):
+        group = [_row(runs) for _, runs in here.groupby(["entry", "variant"], sort=False)]
+        group.sort(key=lambda row: (row["failed"] > 0 or np.isnan(row["measured"]), row["measured"]))
+        rows += [row | {"verdict": _verdict(row, group[0])} for row in group]
+    return pd.DataFrame(rows)
+
+
+def _row(runs: pd.DataFrame) -> dict[str, Any]:
+    first = runs.iloc[0]
+    finite = runs["value"][np.isfinite(runs["value"])].to_numpy()
+    interval = mean_interval(finite) if finite.size else Interval(float("nan"), float("nan"), float("nan"))
+    return {
+        "problem": first["problem"],
+        "method": first["method"],
+        "variant": first["variant"],
+        "quantity": first["metric"],
+        "theory": first["value_at_zero"],
+        "measured": interval.mean,
+        "ci_low": interval.low,
+        "ci_high": interval.high,
+        "gradient_evaluations": first["gradient_evaluations"],
+        "epsilon_claimed": first["epsilon"],
+        "epsilon_accounted": first["epsilon_accounted"],
+        "delta": first["delta"],
+        "n": first["n"],
+        "d": first["d"],
+        "replicates": len(runs),
+        "failed": int((runs["failure"] != "").sum()),
+        "letters": _letters(first["letters"]),
+        "tried": max(1, len(json.loads(first["tried"]))),
+        "refused": first["refused"],
+    }
+
+
+def _letters(text: str) -> str:
+    letters = {key: value for key, value in json.loads(text).items() if value is not None}
+    return ", ".join(
+        f"{key}={value:.4g}" if isinstance(value, float) else f"{key}={value}" for key, value in letters.items()
+    )
+
+
+def _verdict(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
+    if row["refused"]:
+        return f"refused: {row['refused']}"
+    if row["failed"]:
+        return f"{row['failed']} of {row['replicates']} replicates failed"
+    if row is best:
+        return "best"
+    if row["ci_low"] <= best["ci_high"]:
+        return "level with the best"
+    return f"{row['measured'] / best['measured']:.3g} times the best"
+
+
+def summary(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
+    """Return problems, the rule by which letters were chosen, and the conclusion, in Markdown."""
+    titles = [f"- `{key}`: {title}" for key, title in metadata["problems"].items()]
+    rule = (
+        "Letters were chosen per problem and epsilon: every candidate ran on the tuning seed, and the one with the "
+        "smallest mean gap among those without a failed replicate was run again on other seeds, which are reported. "
+        "The choice looks at the data and is not charged; it shows what each method can do, not what one could release."
+    )
+    return "\n".join(["Problems:", "", *titles, "", rule, "", "## Conclusion", "", *conclusion(rows), "", "## Numbers"])
+
+
+def conclusion(rows: pd.DataFrame) -> list[str]:
+    """Return the conclusion in plain sentences that follow from the table by rule."""
+    sentences, winners = [], []
+    for _, group in rows.groupby(["problem", "epsilon_claimed"], sort=False):
+        usable = _usable(group)
+        if usable:
+            winners.append(_name(usable[0]))
+            sentences.append(f"- {_sentence(usable)}")
+    lost = [f"- {text}" for text in _losers(rows)]
+    return [f"- {_overall(winners)}", *sentences, *lost]
+
+
+def _usable(group: pd.DataFrame) -> list[dict[str, Any]]:
+    records = [{str(key): value for key, value in record.items()} for record in group.to_dict("records")]
+    return [row for row in records if not row["failed"] and not row["refused"] and np.isfinite(row["measured"])]
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"{row['method']}"
+
+
+def _overall(winners: Sequence[str]) -> str:
+    counts = {name: winners.count(name) for name in dict.fromkeys(winners)}
+    order = sorted(counts, key=lambda name: -counts[name])
+    parts = ", ".join(f"{name} in {counts[name]}" for name in order)
+    return f"Of {len(winners)} settings, the smallest gap was reached by: {parts}."
+
+
+def _sentence(rows: Sequence[Mapping[str, Any]]) -> str:
+    best = rows[0]
+    level = [_name(row) for row in rows[1:] if row["verdict"] == "level with the best"]
+    near = [row for row in rows if row["measured"] <= NEAR * best["measured"]]
+    cheap = min(near, key=lambda row: row["gradient_evaluations"])
+    text = (
+        f"{best['problem']}, epsilon = {best['epsilon_claimed']:g}: {_name(best)} has the smallest gap, "
+        f"{best['measured']:.3g} [{best['ci_low']:.3g}, {best['ci_high']:.3g}] "
+        f"({best['measured'] / best['theory']:.2g} of the gap at w = 0)"
+    )
+    text += f", not to be told from {' and '.join(level)}" if level else ""
+    if cheap is best:
+        return f"{text}; no method within a factor {NEAR:g} of it needs fewer gradients."
+    return (
+        f"{text}; within a factor {NEAR:g} of it, {_name(cheap)} is the cheapest with "
+        f"{best['gradient_evaluations'] / cheap['gradient_evaluations']:.3g} times fewer gradients."
+    )
+
+
+def _losers(rows: pd.DataFrame) -> Iterator[str]:
+    """Say which methods failed, and where."""
+    failed = rows[rows["failed"] > 0]
+    for method, group in failed.groupby("method", sort=False):
+        places = ", ".join(
+            f"{problem} at epsilon = {epsilon:g}"
+            for problem, epsilon in zip(group["problem"], group["epsilon_claimed"], strict=True)
+        )
+        yield f"{method} ends above w = 0 in some replicates: {places}."

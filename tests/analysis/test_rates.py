@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dprepro.analysis.intervals import Interval
+from dprepro.analysis.rates import count_verdict, exact_exponent, exponent, rate_verdict
+
+X = [1e3, 2e3, 4e3, 8e3]
+
+
+def test_exponent_of_a_power_law_is_found_and_its_interval_covers_it():
+    """Over 200 draws the 95 % interval covers the truth at least 170 times (false alarm below 1e-6)."""
+    rng = np.random.default_rng(1)
+    covered = 0
+    for _ in range(200):
+        samples = [x**-1.5 * rng.exponential(size=64) for x in X]
+        found = exponent(X, samples)
+        assert found.low < found.mean < found.high
+        covered += found.low <= -1.5 <= found.high
+    assert covered >= 170
+
+
+def test_exponent_without_noise_is_exact():
+    found = exponent(X, [np.full(3, 2.0 * x**0.7) for x in X])
+    assert (found.mean, found.low, found.high) == pytest.approx((0.7, 0.7, 0.7))
+    assert exact_exponent(X, [5 * x**2 for x in X]) == pytest.approx(2.0)
+
+
+def test_points_without_usable_values_are_left_out_and_too_few_give_nan():
+    samples = [np.full(3, x**-1.0) for x in X]
+    samples[1] = np.array([np.nan, np.inf, np.nan])
+    assert exponent(X, samples).mean == pytest.approx(-1.0)
+    assert np.isnan(exponent(X[:2], samples[:2]).mean)
+    assert np.isnan(exact_exponent([1.0, 2.0], [np.nan, 3.0]))
+
+
+@pytest.mark.parametrize(
+    ("measured", "theory", "printed", "verdict"),
+    [
+        ((-2.0, -2.1, -1.9), -2.0, np.nan, "agrees"),
+        ((-1.7, -1.75, -1.65), -2.0, np.nan, "not reached"),
+        ((-1.7, -1.75, -1.65), -2.0, -1.85, "agrees"),
+        ((-2.6, -2.7, -2.5), -2.0, -1.85, "faster than the bound"),
+        ((-2.6, -2.7, -2.5), np.nan, np.nan, "no exponent to compare"),
+        ((np.nan, np.nan, np.nan), -2.0, np.nan, "not measurable"),
+    ],
+)
+def test_rate_verdicts(measured, theory, printed, verdict):
+    assert rate_verdict(Interval(*measured), theory, printed) == verdict
+
+
+def test_count_verdicts():
+    assert count_verdict(1.16, 1.0) == "agrees"
+    assert count_verdict(1.5, 1.0) == "more than stated"
+    assert count_verdict(0.5, 1.0) == "fewer than stated"
+    assert count_verdict(0.5, float("nan")) == "no exponent to compare"

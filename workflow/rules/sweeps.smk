@@ -1,0 +1,72 @@
+rule optima:
+    output:
+        f"{RESULTS}/optima/{{experiment}}/{{optima}}.json",
+    log:
+        f"{RESULTS}/logs/optima/{{experiment}}/{{optima}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/optima/{{experiment}}/{{optima}}.tsv"
+    conda:
+        "../../envs/dprepro.yaml"
+    wildcard_constraints:
+        experiment=names_of("sweeps"),
+    params:
+        spec=lambda wildcards: shlex.quote(
+            json.dumps(EXPERIMENTS[wildcards.experiment].optima()[wildcards.optima], sort_keys=True)
+        ),
+        code=lambda wildcards: code("optimum", dataset=optima_dataset(wildcards)),
+    message:
+        "Finding the minima of {wildcards.experiment}: {wildcards.optima}"
+    shell:
+        "python -m dprepro optima --spec {params.spec} --out {output} > {log} 2>&1"
+
+
+rule sweep:
+    input:
+        optima=lambda wildcards: f"{RESULTS}/optima/{wildcards.experiment}/{optimum_name(sweep_of(wildcards).spec)}.json",
+    output:
+        npz=f"{RESULTS}/sweeps/{{experiment}}/{{job}}.npz",
+        json=f"{RESULTS}/sweeps/{{experiment}}/{{job}}.json",
+    log:
+        f"{RESULTS}/logs/sweeps/{{experiment}}/{{job}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/sweeps/{{experiment}}/{{job}}.tsv"
+    conda:
+        "../../envs/dprepro.yaml"
+    wildcard_constraints:
+        experiment=names_of("sweeps"),
+    threads: 1
+    params:
+        spec=lambda wildcards: shlex.quote(sweep_of(wildcards).to_json()),
+        code=lambda wildcards: code(
+            "sweep",
+            algorithm=sweep_of(wildcards).algorithm,
+            dataset=sweep_of(wildcards).dataset,
+        ),
+    message:
+        "Sweeping {wildcards.experiment}: {wildcards.job}"
+    shell:
+        "python -m dprepro sweep --spec {params.spec} --optima {input.optima} --out {output.npz}"
+        " --sources {params.code} > {log} 2>&1"
+
+
+rule collect_sweeps:
+    input:
+        runs=lambda wildcards: sweep_files(wildcards.experiment, "npz"),
+        facts=lambda wildcards: sweep_files(wildcards.experiment, "json"),
+    output:
+        f"{RESULTS}/data/{{experiment}}.parquet",
+    log:
+        f"{RESULTS}/logs/data/{{experiment}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/data/{{experiment}}.tsv"
+    conda:
+        "../../envs/dprepro.yaml"
+    wildcard_constraints:
+        experiment=names_of("sweeps"),
+    params:
+        claims=lambda wildcards: shlex.quote(json.dumps(EXPERIMENTS[wildcards.experiment].claims(), sort_keys=True)),
+        code=code("collect"),
+    message:
+        "Collecting the sweeps of {wildcards.experiment}"
+    shell:
+        "python -m dprepro collect-sweeps --runs {input.runs} --claims {params.claims} --out {output} > {log} 2>&1"
