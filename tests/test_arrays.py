@@ -102,6 +102,20 @@ def test_chunks_cover_all_rows_once_and_fit_the_budget():
     assert next(iter(Backend("numpy", np, None, "float32", 1, "test").chunks(1000, 64))) == slice(0, 64)
 
 
+def test_segment_sums_add_up_each_segment_by_itself(backend):
+    values = np.random.default_rng(0).normal(size=(9, 3))
+    starts = [0, 1, 5]
+    assert list(backend.segments(backend.index(starts), 9)) == [slice(0, 1), slice(1, 5), slice(5, 9)]
+    sums = backend.to_host(backend.segment_sums(backend.asarray(values), backend.index(starts)))
+    np.testing.assert_allclose(sums, [values[:1].sum(0), values[1:5].sum(0), values[5:].sum(0)], rtol=1e-14)
+    # To the last bit, whatever stands before: no difference of running totals.
+    tiny, huge = np.full((4, 3), 1e-9), np.full((1, 3), 1e9)
+    crowd = backend.asarray(np.concatenate([huge, tiny]))
+    alone = backend.segment_sums(backend.asarray(tiny), backend.index([0]))
+    found = backend.segment_sums(crowd, backend.index([0, 1]))
+    np.testing.assert_array_equal(backend.to_host(found)[1], backend.to_host(alone)[0])
+
+
 def test_padding_rounds_up_to_the_next_multiple():
     assert [padded(d) for d in (1, 16, 17, 54, 64)] == [16, 16, 32, 64, 64]
 

@@ -150,7 +150,7 @@ def _add_stages(commands: Any) -> None:
     parser.add_argument("--spec", type=json.loads, required=True)
     parser.add_argument("--out", type=Path, required=True)
 
-    parser = _add(commands, "sweep", _stage_sweep, "workflow: run one method along one axis")
+    parser = _add(commands, "sweep", _stage_sweep, "workflow: run one method along the axes of a problem")
     parser.add_argument("--spec", type=json.loads, required=True)
     parser.add_argument("--optima", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)

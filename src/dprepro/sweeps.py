@@ -1,4 +1,4 @@
-"""From a sweep experiment to jobs: each job carries one method along one axis of one problem.
+"""From a sweep experiment to jobs: each job carries one method along the axes of one problem.
 
 A sweep shows how an error grows or falls with n, d, epsilon or a parameter of the data; its points are small, so one
 process runs them all. A method may come with a grid of letters to choose from: the choice is made on other seeds than
@@ -37,7 +37,7 @@ class SweepExperiment:
         return list(self._jobs())
 
     def optima(self) -> dict[str, dict[str, Any]]:
-        """Return what the optimum of each point depends on, by name: one entry per problem and axis."""
+        """Return what the optimum of each point depends on, by name: one entry per problem and set of points."""
         return {
             optimum_name(job.spec): {"points": [_optimum_point(point) for point in job.spec["points"]]}
             for job in self._jobs()
@@ -51,23 +51,19 @@ class SweepExperiment:
 
     def _jobs(self) -> Iterator[Job]:
         for key, method in self.spec["methods"].items():
-            for problem_key in method.get("problems", self.spec["problems"]):
-                problem = self.spec["problems"][problem_key]
-                grids = method.get("sweeps", problem["sweeps"])
+            for problem in method.get("problems", self.spec["problems"]):
                 for variant in method["variants"]:
-                    for axis, values in grids.items():
-                        yield self._job(key, method, problem_key, variant, axis, values)
-                    if problem.get("nonsmooth") and not method.get("tune"):
-                        # The smallest data will do.
-                        yield self._job(key, method, problem_key, variant, NONSMOOTH, grids.get(ROWS, [1])[:1])
+                    yield self._job(key, method, problem, variant)
 
-    def _job(self, key: str, method: Mapping[str, Any], problem_key: str, variant: str, axis: str, values: Any) -> Job:
+    def _job(self, key: str, method: Mapping[str, Any], problem_key: str, variant: str) -> Job:
         spec = self.spec
-        job = f"{key}.{problem_key}.{variant}.{axis}"
+        job = f"{key}.{problem_key}.{variant}"
         problem = spec["problems"][problem_key]
-        points = [
-            self._point(job, problem, {**problem["base"], **method.get("base", {})}, axis, value) for value in values
-        ]
+        base = {**problem["base"], **method.get("base", {})}
+        grids = dict(method.get("sweeps", problem["sweeps"]))
+        if problem.get("nonsmooth") and not method.get("tune"):
+            # The smallest data will do.
+            grids[NONSMOOTH] = grids.get(ROWS, [1])[:1]
         return Job(
             self.name,
             job,
@@ -82,7 +78,6 @@ class SweepExperiment:
                 "algorithm": method["algorithm"],
                 "candidates": candidates(method),
                 "problem": problem_key,
-                "axis": axis,
                 "variant": variant,
                 "metric": problem["metric"],
                 "delta": spec["delta"],
@@ -90,7 +85,9 @@ class SweepExperiment:
                 "tile": spec.get("tile", TILE),
                 "dtype": spec["dtype"],
                 "device": self.device,
-                "points": points,
+                "points": [
+                    self._point(job, problem, base, axis, value) for axis, values in grids.items() for value in values
+                ],
             },
         )
 
@@ -110,6 +107,7 @@ class SweepExperiment:
         }
         regularizer = {**problem["regularizer"], **(problem["nonsmooth"] if axis == NONSMOOTH else {})}
         return {
+            "axis": axis,
             "value": value,
             "dataset": dataset,
             "epsilon": float(at[EPSILON]),
@@ -118,8 +116,8 @@ class SweepExperiment:
             "constraint": problem["constraint"],
             # Whether a method takes a regulariser is seen without knowing the minimum; no loss is below zero.
             "minimum": 0.0 if axis == NONSMOOTH else problem.get("minimum"),
-            "seed": job_seed(self.seed, self.name, f"{job}.{value}"),
-            "tuning_seed": job_seed(self.seed, self.name, f"tune.{job}.{value}"),
+            "seed": job_seed(self.seed, self.name, f"{job}.{axis}.{value}"),
+            "tuning_seed": job_seed(self.seed, self.name, f"tune.{job}.{axis}.{value}"),
         }
 
 
@@ -133,12 +131,9 @@ def candidates(method: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def optimum_name(spec: Mapping[str, Any]) -> str:
-    """Return the name under which the optima of a job's points are kept.
-
-    Methods that run through other points of the same axis have optima of their own.
-    """
+    """Return the name under which the optima of a job's points are kept; methods on the same points share it."""
     points = json.dumps([_optimum_point(point) for point in spec["points"]], sort_keys=True)
-    return f"{spec['problem']}.{spec['axis']}.{hashlib.sha256(points.encode()).hexdigest()[:8]}"
+    return f"{spec['problem']}.{hashlib.sha256(points.encode()).hexdigest()[:8]}"
 
 
 def _optimum_point(point: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from support import make_problem, rows
 
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Setting
+from dprepro.algorithms.dp_gd import STEP
 from dprepro.algorithms.dp_svrg import contraction
 from dprepro.errors import UserError, VacuousSetting
 from dprepro.run import Execution, execute
+from dprepro.streams import Streams
 
 
 def planned(name, problem, epsilon=1.0, delta=1e-3, **letters):
@@ -292,3 +294,59 @@ def test_single_precision_runs_end_where_double_precision_runs_end():
         problem = make_problem(data=data, dtype=dtype)
         ends.append(execute(planned("dp_gd", problem, T=60), problem, seed=4, replicates=range(3)).objective[:, -1])
     np.testing.assert_allclose(ends[0], ends[1], atol=1e-7)
+
+
+def test_observed_squared_gradient_is_the_mean_over_the_steps():
+    problem = make_problem(regularizer=0.0, loss="sigmoid")
+    plan = get_algorithm("dp_gd").plan(Setting(problem.spec, 1.0, 1e-3), T=6)
+    result = execute(plan, problem, seed=3, replicates=range(2))
+    squares = []
+    x = np.zeros((64, problem.spec.d))
+    streams = Streams(3, [0, 1] + [None] * 62, f"noise:{STEP}")
+    for t in range(6):
+        nabla = problem.gradient(x)
+        squares.append(np.sum(nabla**2, axis=1)[:2])
+        x = x - plan.eta * (nabla + streams.normals(t, 1, problem.spec.d, plan.sigma)[0])
+    np.testing.assert_allclose(result.observed["squared gradient norm"], np.mean(squares, axis=0), rtol=1e-6)
+
+
+def test_dp_gd_without_strong_convexity_takes_its_steps_from_the_stated_pl_constant():
+    problem = make_problem(n=4000, regularizer=0.0, loss="squared", constraint="l2_ball:1.0")
+    setting = Setting(problem.spec, 1.0, 1e-3)
+    known, unknown = (get_algorithm("dp_gd").plan(setting, **letters) for letters in ({"mu": 0.1}, {}))
+    assert math.ceil(10.0 * math.log(setting.signal() ** 2)) == known.T
+    assert known.utility.theorem.endswith("6.2")
+    assert unknown.utility.theorem.endswith("6.3")
+
+
+def test_last_iterate_accounting_needs_less_noise_and_only_where_its_theorem_applies():
+    problem = make_problem(n=2000)
+    plans = {
+        release: get_algorithm("dp_gd").plan(Setting(problem.spec, 1.0, 1e-3, "certified"), T=200, release=release)
+        for release in ("all", "last")
+    }
+    eta, l2 = plans["last"].eta, problem.spec.regularizer.l2
+    c = max(abs(1 - eta * l2), abs(1 - eta * (problem.spec.L + l2)))
+    effective = (1 - c**200) / (1 + c**200) * (1 + c) / (1 - c)
+    assert plans["last"].sigma / plans["all"].sigma == pytest.approx(math.sqrt(effective / 200), rel=1e-3)
+    convex = make_problem(regularizer=0.0)
+    with pytest.raises(UserError, match="needs strong convexity"):
+        get_algorithm("dp_gd").plan(Setting(convex.spec, 1.0, 1e-3), T=5, release="last")
+    with pytest.raises(UserError, match="give a smaller eta"):
+        get_algorithm("dp_gd").plan(Setting(problem.spec, 1.0, 1e-3), T=5, release="last", eta=20.0)
+    with pytest.raises(UserError, match="set output=last"):
+        get_algorithm("dp_gd").plan(Setting(problem.spec, 1.0, 1e-3), T=5, release="last", output="uniform")
+
+
+def test_the_stated_contraction_bounds_the_step_on_random_pairs():
+    problem = make_problem(n=200, d=5)
+    plan = get_algorithm("dp_gd").plan(Setting(problem.spec, 1.0, 1e-3), T=5, release="last")
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=(500, 5)) * rng.exponential(size=(500, 1)) * 3 for _ in range(2))
+
+    def step(w):
+        return w - plan.eta * (problem.gradient(w) + problem.spec.regularizer.smooth_gradient(w))
+
+    ratio = np.linalg.norm(step(x) - step(y), axis=1) / np.linalg.norm(x - y, axis=1)
+    assert ratio.max() <= plan.events[0].contraction + 1e-12
+    assert ratio.max() >= 0.9 * plan.events[0].contraction

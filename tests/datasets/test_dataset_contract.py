@@ -28,6 +28,7 @@ def test_the_known_datasets_are_listed_in_order() -> None:
         "synthetic_low_rank",
         "synthetic_regression",
         "synthetic_scales",
+        "synthetic_sparse",
     ]
 
 

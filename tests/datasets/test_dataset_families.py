@@ -112,3 +112,44 @@ def test_regression_without_noise_is_linear_with_a_truth_of_length_one() -> None
 def test_senseless_generator_parameters_are_refused(name: str, parameters: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         datasets.load(name, **parameters)
+
+
+@pytest.mark.parametrize(("name", "truth_length"), [("synthetic_scales", 3.0), ("synthetic_sparse", None)])
+def test_the_truth_behind_soft_labels_minimises_the_cross_entropy(name: str, truth_length: float | None) -> None:
+    """The gradient vanishes at the truth, up to the single precision of rows and labels."""
+    from dprepro.arrays import get_backend
+    from dprepro.geometry import get_set
+    from dprepro.losses import get_loss
+    from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
+    from dprepro.problems.optimum import find_optimum
+    from dprepro.regularizers import Regularizer
+
+    data = datasets.load(name, rows=300, features=12, **({"ratio": 0.8} if name == "synthetic_scales" else {}))
+    spec = ProblemSpec(*data.X.shape, get_loss("soft_logistic"), Regularizer(), get_set(None))
+    problem = EmpiricalRisk(spec, data.X, data.y, get_backend("cpu"))
+    w = find_optimum(problem).w
+    margins = data.X.astype(np.float64) @ w
+    np.testing.assert_allclose(np.tanh(0.5 * margins), data.y, atol=2e-5)
+    if truth_length is not None:
+        assert np.linalg.norm(w) == pytest.approx(truth_length, rel=1e-3)
+    else:
+        assert np.sum(np.abs(w)) == pytest.approx(40.0, rel=1e-2)
+
+
+def test_rows_of_low_rank_stay_in_their_coordinates_and_axes_take_turns() -> None:
+    data = datasets.load("synthetic_low_rank", rows=60, features=9, rank=4)
+    assert np.all(data.X[:, 4:] == 0.0)
+    assert np.linalg.matrix_rank(data.X) == 4
+    axes = datasets.load("synthetic_low_rank", rows=60, features=9, rank=3, axes=True)
+    assert np.all(axes.X[:, :3].argmax(axis=1) == np.arange(60) % 3)
+    assert np.count_nonzero(axes.X) == 60
+    with pytest.raises(UserError, match="rank=10 is more than features=9"):
+        datasets.load("synthetic_low_rank", features=9)
+
+
+def test_rare_coordinates_are_rarer_by_the_ratio() -> None:
+    data = datasets.load("synthetic_sparse", rows=2000, features=64, scales=3, ratio=0.25, dense=0.0)
+    counts = np.bincount(data.X.argmax(axis=1), minlength=3)
+    np.testing.assert_allclose(counts / 2000, np.array([1, 0.25, 0.0625]) / 1.3125, atol=1e-3)
+    with pytest.raises(UserError, match="scales=9 is more than features=8"):
+        datasets.load("synthetic_sparse", features=8, scales=9)

@@ -8,8 +8,10 @@ from dprepro.algorithms import get_algorithm, names
 from dprepro.errors import LedgerMismatch, RunFailed, UserError
 from dprepro.privacy.audit import audit
 from dprepro.privacy.calibrate import smallest_scale
+from dprepro.privacy.cases import linear_case
 from dprepro.privacy.events import GaussianEvent, QueryPart
 from dprepro.privacy.mechanisms import GaussianMechanism
+from dprepro.regularizers import Regularizer
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +49,39 @@ def test_planted_noise_halved_is_caught_by_the_audit(epsilon, monkeypatch):
     monkeypatch.setattr(GaussianMechanism, "_noise_block", lambda self, *block: 0.5 * original(self, *block))
     with pytest.raises(RunFailed, match="a mechanism, a sensitivity or the accountant is wrong"):
         run("dp_gd", epsilon)
+
+
+@pytest.mark.parametrize("name", ["output_perturbation", "dp_acc_md", "noisy_mirror_descent", "dp_sgd"])
+def test_planted_noise_halved_is_caught_in_every_algorithm_with_a_strong_attack(name, monkeypatch):
+    original = GaussianMechanism._noise_block
+    monkeypatch.setattr(GaussianMechanism, "_noise_block", lambda self, *block: 0.5 * original(self, *block))
+    with pytest.raises(RunFailed, match="the accountant is wrong"):
+        run(name, 2.0, replicates=10_000)
+
+
+@pytest.mark.parametrize("name", ["output_perturbation", "dp_acc_md", "noisy_mirror_descent", "dp_sgd"])
+def test_the_same_algorithms_pass_their_audit_with_all_of_their_noise(name):
+    row = run(name, 2.0, replicates=10_000)
+    assert 0.3 < row["epsilon_audited"] <= row["epsilon_accounted"]
+
+
+def test_planted_noise_halved_is_caught_under_last_iterate_accounting(monkeypatch):
+    """On a strongly convex quadratic the last iterate leaks exactly what is accounted."""
+    algorithm = _LastIterate()
+    row = audit(algorithm, variant="certified", epsilon=2.0, delta=1e-5, replicates=8000, seed=1)
+    assert 1.0 < row["epsilon_audited"] <= row["epsilon_accounted"]
+    original = GaussianMechanism._noise_block
+    monkeypatch.setattr(GaussianMechanism, "_noise_block", lambda self, *block: 0.5 * original(self, *block))
+    with pytest.raises(RunFailed, match="the accountant is wrong"):
+        audit(algorithm, variant="certified", epsilon=2.0, delta=1e-5, replicates=8000, seed=1)
+
+
+class _LastIterate(type(get_algorithm("dp_gd"))):
+    """DP-GD with last-iterate accounting on a linear loss with an l2 term, where its bound is attained."""
+
+    def audit_case(self):
+        case = linear_case(50, {"T": 10, "eta": 0.5, "release": "last"})
+        return dataclasses.replace(case, spec=dataclasses.replace(case.spec, regularizer=Regularizer(l2=0.5)))
 
 
 def test_planted_sensitivity_halved_is_caught_by_the_audit(monkeypatch):

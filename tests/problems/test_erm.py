@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from support import make_problem, rows
 
-from dprepro.arrays import Backend, get_backend
+from dprepro.arrays import Backend, get_backend, strict_backend
 from dprepro.geometry import L1Ball, RealSpace
 from dprepro.losses import Logistic, Squared
-from dprepro.problems.erm import ProblemSpec
+from dprepro.privacy.mechanisms import PoissonBatch
+from dprepro.problems.erm import SMALL_BATCH, ProblemSpec
 from dprepro.regularizers import Regularizer
 
 LOSSES = ["logistic", "logistic_as_printed", "squared", "huber:0.5"]
@@ -115,6 +116,147 @@ def test_spec_states_what_an_algorithm_may_rely_on():
         "unconstrained",
     } == ridge.properties
     lasso = ProblemSpec(10, 3, Squared(), Regularizer(l1=0.1), L1Ball(2.0))
-    assert lasso.properties == {"smooth", "convex", "lipschitz", "bounded", "polytope"}
+    assert lasso.properties == {"smooth", "convex", "lipschitz", "bounded", "polytope", "centrally_symmetric"}
     assert lasso.G == 3.0
     assert "lipschitz" not in ProblemSpec(10, 3, Squared(), Regularizer(), RealSpace()).properties
+
+
+# The records of three replicates.
+RAGGED = ([], [4], [0, 7, 3, 9, 39])
+
+
+def ragged(backend, n, segments, size):
+    """Segments of records as the mechanism hands them out: each begins with the sentinel."""
+    lengths = np.array([1 + len(segment) for segment in segments])
+    rows_of = np.concatenate([[n, *segment] for segment in segments])
+    return PoissonBatch(backend.index(rows_of), backend.index(np.cumsum(lengths) - lengths), size)
+
+
+def naive_slope(loss, x, y, w):
+    """Derivative of phi(<w, x>, y) for one record, from the loss itself by a central difference."""
+    step = 1e-6
+
+    def value(t):
+        t = np.array([t])
+        return float(loss.value(np, y * t if loss.margin else t, np.array([y]))[0])
+
+    t = float(x @ w)
+    return (value(t + step) - value(t - step)) / (2 * step)
+
+
+def naive_mean(X, y, loss, records, divisor, w, v=None, clip=np.inf):
+    """Mean of clipped gradient differences (of gradients without v), one record at a time."""
+    total = np.zeros(X.shape[1])
+    for i in records:
+        slope = naive_slope(loss, X[i], y[i], w) - (0.0 if v is None else naive_slope(loss, X[i], y[i], v))
+        vector = slope * X[i]
+        length = np.linalg.norm(vector)
+        total += vector if length <= clip else vector * (clip / length)
+    return total / divisor
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "make_backend", [lambda dtype: get_backend("cpu", dtype), strict_backend], ids=["np", "strict"]
+)
+@pytest.mark.parametrize("loss", ["logistic", "logistic_as_printed", "soft_logistic", "huber:0.5"])
+def test_clipped_differences_and_gradients_are_those_of_a_plain_loop(loss, make_backend, dtype):
+    """All three kinds of index; both ways through Poisson batches (small and large expected size)."""
+    backend = make_backend(dtype)
+    X, y = rows(40, 5)
+    X[::3] *= 0.4  # rows of different norms
+    problem = make_problem(data=(X, y), loss=loss, backend=backend)
+    W, V = 3.0 * np.random.default_rng(2).normal(size=(2, 3, 5))
+    on_device = backend.asarray(W), backend.asarray(V)
+    single, batches = [5, 5, 30], [[1, 2], [30, 5], [0, 39]]
+    kinds = [
+        (backend.index(single), [[i] for i in single], 1),
+        (backend.index(batches), batches, 2),
+        (ragged(backend, 40, RAGGED, 2), RAGGED, 2),
+        (ragged(backend, 40, RAGGED, SMALL_BATCH), RAGGED, SMALL_BATCH),
+    ]
+    clipped = 0
+    for index, records, divisor in kinds:
+        found = backend.to_host(problem.sample_gradients(on_device[0], index))
+        expected = [naive_mean(X, y, problem.spec.loss, records[k], divisor, W[k]) for k in range(3)]
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+        for clip in (None, 0.03, 0.2):
+            found = backend.to_host(problem.sample_differences(*on_device, index, clip))
+            bound = np.inf if clip is None else clip
+            expected = [naive_mean(X, y, problem.spec.loss, records[k], divisor, W[k], V[k], bound) for k in range(3)]
+            np.testing.assert_allclose(found, expected, atol=1e-6)
+            clipped += clip is not None and bool(np.any(np.abs(expected) > 1e-3))
+    assert clipped == 8, "nothing is left after clipping, so the test says little"
+
+
+@pytest.mark.parametrize("loss", ["logistic_as_printed", "logistic", "huber:0.5", "sine_squared", "squared"])
+@pytest.mark.parametrize("size", [1, SMALL_BATCH])
+def test_the_sentinel_contributes_nothing_even_where_its_slope_is_not_zero(loss, size, backend):
+    problem = make_problem(n=40, loss=loss, backend=backend)
+    W, V = (backend.asarray(values) for values in np.random.default_rng(2).normal(size=(2, 3, 7)))
+    empty = ragged(backend, 40, ([], [], []), size)
+    assert np.all(backend.to_host(problem.sample_gradients(W, empty)) == 0.0)
+    assert np.all(backend.to_host(problem.sample_differences(W, V, empty, 0.1)) == 0.0)
+
+
+def test_a_ragged_batch_gives_a_replicate_the_same_bits_in_any_company():
+    rng = np.random.default_rng(4)
+    for dtype in ("float32", "float64"):
+        problem = make_problem(n=300, d=11, dtype=dtype)
+        backend = problem.backend
+        W, V = (backend.asarray(values) for values in rng.normal(size=(2, 64, 11)))
+        for size in (3, 2 * SMALL_BATCH):
+            segments = [rng.choice(300, size=rng.poisson(size), replace=False).tolist() for _ in range(64)]
+            whole = problem.sample_differences(W, V, ragged(backend, 300, segments, size), 0.05)
+            for k in (0, 17, 63):
+                alone = [segments[j] if j == k else [] for j in range(64)]
+                part = problem.sample_differences(W, V, ragged(backend, 300, alone, size), 0.05)
+                np.testing.assert_array_equal(part[k], whole[k])
+
+
+def test_batches_taken_in_groups_of_replicates_are_those_taken_at_once():
+    data = rows(300, 9)
+    W, V = np.random.default_rng(3).normal(size=(2, 64, 9))
+    index = np.random.default_rng(5).integers(0, 300, size=(64, 12))
+    found = [
+        make_problem(data=data, backend=Backend("numpy", np, None, "float64", budget, "test")).sample_differences(
+            W, V, index, 0.05
+        )
+        for budget in (1, 20_000, 1 << 30)
+    ]
+    np.testing.assert_allclose(found[0], found[2], rtol=1e-12)
+    np.testing.assert_allclose(found[1], found[2], rtol=1e-12)
+
+
+@pytest.mark.parametrize("clip", [0.01, 0.3])
+def test_replacing_one_record_moves_clipped_estimates_within_the_stated_sensitivities(clip):
+    """2 r/b for a batch of fixed size, r/b for one record of a Poisson batch.
+
+    The first pair reaches them: two records that lean a little along the way from V to W and point away from each
+    other else (a convex loss lets no difference point against that way).
+    """
+    rng = np.random.default_rng(7)
+    X, y = rows(50, 4)
+    b, lean = 2, 0.01
+    side = np.sqrt(1.0 - lean**2)
+    far = np.array([[1e4, 0.0, 0.0, 0.0]])
+    random_pairs = [(rng.normal(size=(2, 4)), 20 * rng.normal(size=(2, 1, 4))) for _ in range(200)]
+    pairs = [(np.array([[lean, side, 0, 0], [lean, -side, 0, 0]]), (far, -far)), *random_pairs]
+    worst_fixed, worst_added = [], []
+    for records, (W, V) in pairs:
+        problems = []
+        for record in records:
+            changed = X.copy()
+            changed[3] = record / np.linalg.norm(record)
+            problems.append(make_problem(data=(changed, y)))
+        one, two = (problem.sample_differences(W, V, np.array([[3, 8]]), clip) for problem in problems)
+        worst_fixed.append(np.linalg.norm(one - two))
+        with_it, without = (
+            problems[0].sample_differences(W, V, ragged(problems[0].backend, 50, [segment], b), clip)
+            for segment in ([8, 3], [8])
+        )
+        worst_added.append(np.linalg.norm(with_it - without))
+    assert max(worst_fixed) <= 2 * clip / b * (1 + 1e-12)
+    assert max(worst_added) <= clip / b * (1 + 1e-12)
+    assert worst_fixed[0] >= 0.999 * 2 * clip / b
+    assert worst_added[0] >= 0.999 * clip / b

@@ -7,18 +7,32 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from dprepro.experiments import load_config, load_experiments
 
 if TYPE_CHECKING:
     from conftest import Checkout
 
 pytestmark = pytest.mark.workflow
 
-EXPERIMENTS = ("wyx17_fig1", "wyx17_fig1_certified", "wyx17_fig2", "wyx17_fig2_certified")
+CURVES = ("wyx17_fig1", "wyx17_fig1_certified", "wyx17_fig2", "wyx17_fig2_certified")
+SWEEPS = ("wyx17_table1", "wyx17_table2", "wyx17_table3", "wyx17_section6", "wyx17_comparison")
+EXPERIMENTS = (*CURVES, *SWEEPS)
+ROOT = Path(__file__).parents[2]
+SMOKE = "config/scales/smoke.yaml"
 DATA = "covertype-2000-seed0.published"
 PRIVACY = "Writing the tables of certificates and audits"
+
+
+def smoke_jobs(kind: str) -> list[tuple[str, str, str]]:
+    """Return experiment, id and algorithm of every job of one kind at the smoke scale."""
+    config = load_config([ROOT / SMOKE], ROOT / "config")
+    experiments = load_experiments(config, ROOT / "config")
+    return [(job.experiment, job.id, job.algorithm) for e in experiments if e.kind == kind for job in e.jobs()]
 
 
 def test_commands_in_a_copy_use_the_sources_of_the_copy(pristine: Checkout) -> None:
@@ -37,15 +51,16 @@ def test_one_command_makes_every_figure_and_table(finished: Checkout) -> None:
     assert all(path.stat().st_size > 0 for path in finished.files("*/*.*").values())
     assert len(finished.files("runs/*/*.npz")) == len(finished.files("plans/*/*.certificate.json")) == 17
     assert len(finished.files("plans/*/*.json")) == 2 * 17
+    assert len(finished.files("sweeps/*/*.npz")) == len(smoke_jobs("sweeps"))
     assert set(finished.files("privacy/*.csv")) == {"privacy/certificates.csv", "privacy/audit.csv"}
 
 
 def test_every_job_leaves_a_log_and_a_benchmark(finished: Checkout) -> None:
     made = sum(len(finished.files(f"{kind}/**/*.{suffix}")) for kind, suffix in (
         ("datasets", "npz"), ("optima", "npz"), ("plans", "certificate.json"), ("runs", "npz"), ("data", "parquet"),
-        ("figures", "png"), ("tables", "csv"), ("privacy/audits", "json"),
+        ("figures", "png"), ("tables", "csv"), ("privacy/audits", "json"), ("optima", "json"), ("sweeps", "npz"),
     )) + 1  # fmt: skip
-    assert len(finished.files("logs/**/*.log")) == len(finished.files("benchmarks/**/*.tsv")) == made == 55
+    assert len(finished.files("logs/**/*.log")) == len(finished.files("benchmarks/**/*.tsv")) == made > 100
 
 
 def test_a_run_records_its_certificate_and_where_it_comes_from(finished: Checkout) -> None:
@@ -55,6 +70,18 @@ def test_a_run_records_its_certificate_and_where_it_comes_from(finished: Checkou
         assert len(record["provenance"]["sources"]) == 16
         assert record["provenance"]["data"]["checksum"] == record["dataset"]["checksum"]
         assert record["provenance"]["threads"] == 1
+
+
+def test_a_sweep_records_the_certificate_of_every_point(finished: Checkout) -> None:
+    refused = 0
+    for path in finished.files("sweeps/*/*.json").values():
+        record = json.loads(path.read_text())
+        assert len(record["provenance"]["sources"]) == 16
+        for point in record["points"]:
+            assert point["dataset"]["checksum"]
+            assert point["refused"] or point["certificate"]["verdict"]
+            refused += bool(point["refused"])
+    assert refused < 20, "most points run at the smoke scale"
 
 
 def test_a_second_run_has_nothing_to_do(done: Checkout) -> None:
@@ -91,7 +118,8 @@ def with_comment(text: str) -> str:
 
 
 def downstream(experiment: str) -> list[str]:
-    return [f"Collecting the runs of {experiment}", f"Drawing {experiment}", f"Writing the table of {experiment}"]
+    what = "sweeps" if experiment in SWEEPS else "runs"
+    return [f"Collecting the {what} of {experiment}", f"Drawing {experiment}", f"Writing the table of {experiment}"]
 
 
 def jobs_of(experiment: str, *entries: str) -> list[str]:
@@ -100,6 +128,16 @@ def jobs_of(experiment: str, *entries: str) -> list[str]:
         for verb in ("Certifying", "Running")
         for entry in entries
         for epsilon in ("0.5", "1")
+    ]
+
+
+def sweeps_of(algorithm: str) -> list[str]:
+    """Return the sweeps of an algorithm and what follows from them."""
+    jobs = [(experiment, job) for experiment, job, used in smoke_jobs("sweeps") if used == algorithm]
+    touched = {experiment for experiment, _ in jobs}
+    return [
+        *(f"Sweeping {experiment}: {job}" for experiment, job in jobs),
+        *(line for experiment in touched for line in downstream(experiment)),
     ]
 
 
@@ -119,6 +157,7 @@ def certified_jobs_of(experiment: str, *entries: str) -> list[str]:
                 *certified_jobs_of("wyx17_fig1_certified", "dp-svrg", "dp-svrg-batch"),
                 *downstream("wyx17_fig1"),
                 *downstream("wyx17_fig1_certified"),
+                *sweeps_of("dp_svrg"),
                 "Auditing dp_svrg",
                 PRIVACY,
             ],
@@ -132,7 +171,8 @@ def certified_jobs_of(experiment: str, *entries: str) -> list[str]:
                 *jobs_of("wyx17_fig2", "dp-gd", "dp-gd-1-over-l"),
                 *certified_jobs_of("wyx17_fig1_certified", "dp-gd"),
                 *certified_jobs_of("wyx17_fig2_certified", "dp-gd-1-over-l"),
-                *[line for name in EXPERIMENTS for line in downstream(name)],
+                *[line for name in CURVES for line in downstream(name)],
+                *sweeps_of("dp_gd"),
                 "Auditing dp_gd",
                 PRIVACY,
             ],

@@ -24,9 +24,7 @@ rule figure:
     conda:
         "../../envs/dprepro.yaml"
     params:
-        code=lambda wildcards: code(
-            "figure", target=wildcards.experiment, kind=EXPERIMENTS[wildcards.experiment].kind
-        ),
+        code=lambda wildcards: code("figure", target=wildcards.experiment, kind=EXPERIMENTS[wildcards.experiment].kind),
     message:
         "Drawing {wildcards.experiment}"
     shell:

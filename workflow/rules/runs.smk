@@ -53,10 +53,10 @@ rule collect:
         f"{RESULTS}/logs/data/{{experiment}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/data/{{experiment}}.tsv"
-    conda:
-        "../../envs/dprepro.yaml"
     wildcard_constraints:
         experiment=names_of("curves"),
+    conda:
+        "../../envs/dprepro.yaml"
     params:
         code=code("collect"),
     message:

@@ -5,10 +5,10 @@ rule optima:
         f"{RESULTS}/logs/optima/{{experiment}}/{{optima}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/optima/{{experiment}}/{{optima}}.tsv"
-    conda:
-        "../../envs/dprepro.yaml"
     wildcard_constraints:
         experiment=names_of("sweeps"),
+    conda:
+        "../../envs/dprepro.yaml"
     params:
         spec=lambda wildcards: shlex.quote(
             json.dumps(EXPERIMENTS[wildcards.experiment].optima()[wildcards.optima], sort_keys=True)
@@ -30,10 +30,10 @@ rule sweep:
         f"{RESULTS}/logs/sweeps/{{experiment}}/{{job}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/sweeps/{{experiment}}/{{job}}.tsv"
-    conda:
-        "../../envs/dprepro.yaml"
     wildcard_constraints:
         experiment=names_of("sweeps"),
+    conda:
+        "../../envs/dprepro.yaml"
     threads: 1
     params:
         spec=lambda wildcards: shlex.quote(sweep_of(wildcards).to_json()),
@@ -59,10 +59,10 @@ rule collect_sweeps:
         f"{RESULTS}/logs/data/{{experiment}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/data/{{experiment}}.tsv"
-    conda:
-        "../../envs/dprepro.yaml"
     wildcard_constraints:
         experiment=names_of("sweeps"),
+    conda:
+        "../../envs/dprepro.yaml"
     params:
         claims=lambda wildcards: shlex.quote(json.dumps(EXPERIMENTS[wildcards.experiment].claims(), sort_keys=True)),
         code=code("collect"),

@@ -23,9 +23,7 @@ rule table:
     conda:
         "../../envs/dprepro.yaml"
     params:
-        code=lambda wildcards: code(
-            "table", target=wildcards.experiment, kind=EXPERIMENTS[wildcards.experiment].kind
-        ),
+        code=lambda wildcards: code("table", target=wildcards.experiment, kind=EXPERIMENTS[wildcards.experiment].kind),
     message:
         "Writing the table of {wildcards.experiment}"
     shell:

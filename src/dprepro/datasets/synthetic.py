@@ -93,7 +93,7 @@ def _sparse(
     dense: float = 0.5,
     length: float = 40.0,
 ) -> Prepared:
-    """Draw rows that carry one of `scales` coordinates, the k-th with a frequency falling as ratio^k, under dense noise.
+    """Draw rows that carry one of `scales` coordinates, the k-th with frequency ~ ratio^k, under dense noise.
 
     The truth has equal entries of changing sign in these coordinates and l1 length `length`; with soft labels
     tanh(<x, truth> / 2) it minimises the cross-entropy exactly, on the boundary of the l1 ball. Rare coordinates are

@@ -30,7 +30,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     colour = style.colours(entries)
     columns = [*axes_names, "gradient evaluations"]
     drawn, grid = plt.subplots(
-        len(rows), len(columns), figsize=(0.9 + 2.1 * len(columns), 0.8 + 1.9 * len(rows)), squeeze=False
+        len(rows), len(columns), figsize=(1.9 + 1.85 * len(columns), 0.9 + 1.85 * len(rows)), squeeze=False
     )
     for row, (problem, noise) in enumerate(rows):
         here = frame[(frame["problem"] == problem) & (frame["noise"] == noise)]
@@ -40,12 +40,20 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
         first = "n" if "n" in axes_names else axes_names[0]
         _evaluations_panel(grid[row, -1], here[here["axis"] == first], colour)
         grid[row, -1].set_xlabel(first)
-        grid[row, 0].set_ylabel(f"{here['metric'].iloc[0]}\n{problem}, {noise}")
+        grid[row, 0].set_ylabel(f"{here['metric'].iloc[0]}\n{problem}, {noise}", fontsize=7)
         _legend(grid[row, -1], here, colour)
     drawn.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, x=0.02, ha="left")
     # The names stand to the right of the last panel: longer ones need more room.
-    room = 0.055 * max(len(name) for name in _names(frame)) / drawn.get_figwidth()
-    drawn.tight_layout(rect=(0, 0.07 / len(rows), 1.0 - room, 1.0))
+    width, height = drawn.get_size_inches()
+    room = 0.1 + 0.055 * max(len(name) for name in _names(frame))
+    drawn.subplots_adjust(
+        left=0.95 / width,
+        right=1.0 - room / width,
+        bottom=0.6 / height,
+        top=1.0 - 0.5 / height,
+        wspace=0.42,
+        hspace=0.5,
+    )
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
     drawn.text(0.02, 0.004, footer, fontsize=5, color=style.GREY, va="bottom")
     return drawn, _caption(frame, metadata)
@@ -79,7 +87,8 @@ def _logarithmic(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.xaxis.set_minor_formatter(NullFormatter())
     low, high = axes.get_ylim()
-    if high > 10.0 * low:
+    if np.ceil(np.log10(low)) <= np.floor(np.log10(high)):
+        # A power of ten is on the axis and gets a label: the others need none.
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 

@@ -154,7 +154,7 @@ def _point_rows(
             "algorithm": job["algorithm"],
             "variant": job["variant"],
             "problem": job["problem"],
-            "axis": job["axis"],
+            "axis": point["axis"],
             "axis_value": float(point["value"]),
             "n": record["dataset"]["n"],
             "d": record["dataset"]["d"],

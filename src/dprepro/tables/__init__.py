@@ -39,7 +39,8 @@ def markdown_rows(rows: pd.DataFrame) -> str:
     """Return a table in Markdown."""
     header = "| " + " | ".join(rows.columns) + " |"
     rule = "|" + " --- |" * len(rows.columns)
-    body = ["| " + " | ".join(_cell(value) for value in row) + " |" for row in rows.itertuples(index=False)]
+    cells = [[_cell(value).replace("|", "\\|") for value in row] for row in rows.itertuples(index=False)]
+    body = ["| " + " | ".join(row) + " |" for row in cells]
     return "\n".join([header, rule, *body])
 
 

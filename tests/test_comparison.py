@@ -1,0 +1,96 @@
+"""The conclusion of the comparison follows from its numbers by rule."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+
+from dprepro.tables import wyx17_comparison as comparison
+
+METADATA = {"problems": {"p": "a problem"}, "methods": {}}
+
+
+def frame(*methods: tuple[str, float, float, int]) -> pd.DataFrame:
+    """Replicates of methods given as (name, mean gap, spread, gradient evaluations); gap at w = 0 is 1."""
+    rows = []
+    for name, mean, spread, cost in methods:
+        for replicate, step in enumerate((-1.0, -0.5, 0.5, 1.0)):
+            value = mean + spread * step
+            rows.append(
+                {
+                    "problem": "p", "method": name, "entry": name, "variant": "certified", "metric": "optimality gap",
+                    "epsilon": 0.5, "epsilon_accounted": 0.5, "delta": 1e-3, "n": 10, "d": 2, "replicate": replicate,
+                    "value": value, "value_at_zero": 1.0, "gradient_evaluations": cost, "refused": "",
+                    "failure": "" if value <= 1.0 else "F(w) > F(0)",
+                    "letters": json.dumps({"T": 3, "eta": 0.123456, "r": None}), "tried": "[1, 2]",
+                }
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_the_best_is_named_first_and_others_are_measured_against_it():
+    rows = comparison.table(frame(("slow", 0.3, 0.01, 900), ("good", 0.1, 0.01, 1000)), METADATA)
+    assert list(rows["method"]) == ["good", "slow"]
+    assert list(rows["verdict"]) == ["best", "3 times the best"]
+    assert rows["letters"].iloc[0] == "T=3, eta=0.1235"
+    assert rows["tried"].iloc[0] == 2
+
+
+def test_methods_whose_intervals_meet_are_level_and_the_cheaper_one_is_named():
+    data = frame(("good", 0.1, 0.05, 1000), ("cheap", 0.11, 0.05, 10), ("far", 0.5, 0.01, 1))
+    rows = comparison.table(data, METADATA)
+    assert list(rows["verdict"]) == ["best", "level with the best", "5 times the best"]
+    overall, sentence = comparison.conclusion(rows)
+    assert overall == "- Of 1 settings, the smallest gap was reached by: good in 1."
+    assert "good has the smallest gap, 0.1 " in sentence
+    assert "not to be told from cheap" in sentence
+    assert "cheap is the cheapest with 100 times fewer gradients" in sentence
+
+
+def test_swapping_the_numbers_swaps_the_winner():
+    for winner, loser in (("a", "b"), ("b", "a")):
+        rows = comparison.table(frame((winner, 0.1, 0.01, 5), (loser, 0.2, 0.01, 5)), METADATA)
+        assert f"reached by: {winner} in 1" in comparison.conclusion(rows)[0]
+
+
+def test_a_method_with_failed_replicates_never_wins_and_is_named():
+    rows = comparison.table(frame(("wild", 0.01, 0.005, 5), ("safe", 0.2, 0.01, 5)), METADATA)
+    assert rows["method"].iloc[0] == "wild"
+    data = frame(("wild", 0.5, 0.6, 5), ("safe", 0.9, 0.01, 5))
+    rows = comparison.table(data, METADATA)
+    assert rows["method"].iloc[0] == "safe"
+    assert rows["verdict"].iloc[1] == "1 of 4 replicates failed"
+    text = "\n".join(comparison.conclusion(rows))
+    assert "wild ends above w = 0 in some replicates: p at epsilon = 0.5." in text
+    assert "reached by: safe in 1" in text
+
+
+def test_a_refused_method_keeps_its_sentence():
+    data = frame(("good", 0.1, 0.01, 5), ("no", 0.2, 0.01, 5))
+    data.loc[data["method"] == "no", ["value", "gradient_evaluations"]] = np.nan
+    data.loc[data["method"] == "no", "refused"] = "It needs more."
+    rows = comparison.table(data, METADATA)
+    assert rows["verdict"].iloc[1] == "refused: It needs more."
+    assert "no" not in comparison.conclusion(rows)[0].split("by: ")[1]
+
+
+def test_the_figure_is_drawn_from_the_same_table(tmp_path):
+    from dprepro.figures import style
+    from dprepro.figures.wyx17_comparison import figure
+
+    origin = {"commit": "0" * 40, "modified": False, "dprepro": "0", "numpy": "0", "python": "0", "backend": "numpy"}
+    facts = {"title": "Data", "preprocessing": "none", "name": "data"}
+    metadata = METADATA | {
+        "paper": "WYX17",
+        "title": "t",
+        "origins": [origin | {"dtype": "float64", "device": "cpu"}],
+        "datasets": {"data": facts},
+    }
+    with style.applied():
+        drawn, caption = figure(frame(("good", 0.1, 0.01, 5), ("wild", 0.9, 0.2, 5)), metadata)
+        style.save(drawn, tmp_path / "f.png")
+    assert (tmp_path / "f.svg").read_text().count("wild") == 1
+    assert "every method at the same accounted epsilon" in caption
+    assert "Failed replicates: wild" in caption
