@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -82,6 +83,22 @@ class Backend:
         if self.name == "numpy":
             return np.array(array)
         return np.array(self.xp.asarray(array, device=_strict_cpu(self.xp)))
+
+    def segment_sums(self, values: Array, starts: Array) -> Array:
+        """Return the sums of the segments values[starts[k] : starts[k + 1]], none empty: (M, d) -> (K, d).
+
+        A sum depends on the numbers of its own segment only, to the last bit; a difference of running totals would
+        not do.
+        """
+        if self.name == "numpy":
+            return np.add.reduceat(values, starts, axis=0)
+        return self.xp.stack([self.xp.sum(values[rows, :], axis=0) for rows in self.segments(starts, values.shape[0])])
+
+    def segments(self, starts: Array, end: int) -> Iterator[slice]:
+        """Yield the segments that begin at `starts` (K,) as slices; the last one ends at `end`."""
+        bounds = [*self.to_host(starts).tolist(), end]
+        for start, stop in itertools.pairwise(bounds):
+            yield slice(start, stop)
 
     def chunks(self, rows: int, columns: int) -> Iterator[slice]:
         """Cut `rows` into slices so that a (slice, columns) temporary fits the budget (at least 64 rows)."""

@@ -17,6 +17,8 @@ from dprepro.privacy.mechanisms import (
     GaussianMechanism,
     LaplaceMechanism,
     Ledger,
+    ObjectivePerturbationMechanism,
+    PoissonBatch,
     SelectionMechanism,
     TreeMechanism,
 )
@@ -44,6 +46,7 @@ class RunResult:
     gradient_evaluations: np.ndarray  # (C,)
     objective: np.ndarray  # (K, C)
     final_objective: np.ndarray  # (K,)
+    observed: dict[str, np.ndarray]  # what the algorithm observed on its way: means over the run, each (K,)
     seconds: np.ndarray  # (C,)
 
 
@@ -64,6 +67,7 @@ class Execution:
         self._ledger = Ledger(plan.events, problem.spec.d, seed, slots, problem.backend)
         self._keep = checkpoint_rounds(plan.rounds)
         self._round = 0
+        self._observed: dict[str, tuple[Array, int]] = {}
         self._asked_full = self._asked_sampled = False
         self._clock = time.perf_counter if self._backend.name == "cupy" else time.process_time
         self._started = self._clock()
@@ -93,6 +97,10 @@ class Execution:
         """Return a tree mechanism of the plan."""
         return self._ledger.tree(label)
 
+    def objective_perturbation(self, label: str) -> ObjectivePerturbationMechanism:
+        """Return an objective perturbation of the plan."""
+        return self._ledger.objective_perturbation(label)
+
     def condition(self, label: str) -> None:
         """State that the run relies on a planned condition."""
         self._ledger.condition(label)
@@ -112,24 +120,37 @@ class Execution:
         self._asked_full = True
         return self._problem.gradient(W)
 
-    def sample_gradient(self, W: Array, index: Array) -> Array:
-        """Return each replicate's gradient at its own sample: one gradient evaluation."""
-        self.gradient_evaluations += 1
+    def sample_gradient(self, W: Array, index: Array | PoissonBatch) -> Array:
+        """Return each replicate's gradient at its own sample, averaged over its batch if it has one.
+
+        One gradient evaluation for each record of a batch; a Poisson batch counts with its expected size.
+        """
+        self.gradient_evaluations += _batch_size(index)
         self._asked_sampled = True
         return self._problem.sample_gradients(W, index)
 
-    def gradient_difference(self, W: Array, V: Array, index: Array) -> Array:
+    def gradient_difference(self, W: Array, V: Array, index: Array | PoissonBatch, clip: float | None = None) -> Array:
         """Return grad f(w, z_i) - grad f(v, z_i) for each replicate, averaged over its batch if it has one.
 
-        Two gradient evaluations for each record of a batch.
+        A record's difference is shortened to the norm `clip` where it is longer. Two gradient evaluations for each
+        record of a batch; a Poisson batch counts with its expected size.
         """
-        self.gradient_evaluations += 2 * (1 if index.ndim == 1 else index.shape[1])
+        self.gradient_evaluations += 2 * _batch_size(index)
         self._asked_sampled = True
-        return self._problem.sample_differences(W, V, index)
+        return self._problem.sample_differences(W, V, index, clip)
+
+    def hessians(self, W: Array) -> Array:
+        """Return the Hessian of F at each row of W (K, d, d); second-order oracles have no count."""
+        self._asked_full = True
+        return self._problem.hessians(W)
 
     def regularizer_gradient(self, W: Array) -> Array:
         """Return the gradient of the regulariser's smooth part."""
         return self._problem.spec.regularizer.smooth_gradient(W)
+
+    def regularizer_subgradient(self, W: Array) -> Array:
+        """Return a subgradient of the regulariser."""
+        return self._problem.spec.regularizer.subgradient(self.xp, W)
 
     def prox(self, V: Array, eta: Any) -> Array:
         """Return the prox of eta r and the constraint set."""
@@ -139,11 +160,30 @@ class Execution:
         """Return the projection onto the constraint set."""
         return self._problem.project(V)
 
+    def largest(self, values: Array) -> float:
+        """Return the largest of some values on the host: to judge whether a computation has come to its end."""
+        return float(np.max(self._backend.to_host(values)))
+
+    @property
+    def constraint(self) -> Any:
+        """The constraint set, for steps other than a projection; it sees no data."""
+        return self._problem.spec.constraint
+
     def checkpoint(self, W: Array) -> None:
         """Mark the end of a round; the iterate is kept if the round is one of the recorded ones."""
         self._round += 1
         if self._round in self._keep:
             self._record(W)
+
+    def observe(self, name: str, values: Array) -> None:
+        """Add one value per replicate (K,) to a running mean; for judging a run, never for steering it."""
+        total, count = self._observed.get(name, (0.0, 0))
+        self._observed[name] = (total + values, count + 1)
+
+    def observed(self) -> dict[str, np.ndarray]:
+        """Return the mean of what was observed under each name, on the host in double precision."""
+        means = {name: total / count for name, (total, count) in self._observed.items()}
+        return {name: self._backend.to_host(mean).astype(np.float64) for name, mean in means.items()}
 
     def check(self, plan: Plan) -> None:
         """Raise unless the run did what its plan says: the events, the gradients and the rounds."""
@@ -160,6 +200,13 @@ class Execution:
         self.trajectory.append((self._round, self.gradient_evaluations, elapsed, host))
 
 
+def _batch_size(index: Array | PoissonBatch) -> int:
+    """Return how many records a replicate looks at; the expected number for a Poisson batch."""
+    if isinstance(index, PoissonBatch):
+        return index.size
+    return 1 if index.ndim == 1 else int(index.shape[1])
+
+
 def checkpoint_rounds(rounds: int) -> frozenset[int]:
     """Return the rounds to keep: all if few, else at most CHECKPOINTS on a logarithmic scale, ends included."""
     if rounds <= CHECKPOINTS:
@@ -168,10 +215,11 @@ def checkpoint_rounds(rounds: int) -> frozenset[int]:
     return frozenset(int(r) for r in np.unique(np.rint(spread)))
 
 
-def execute(plan: Plan, problem: EmpiricalRisk, *, seed: int, replicates: Sequence[int]) -> RunResult:
+def execute(plan: Plan, problem: EmpiricalRisk, *, seed: int, replicates: Sequence[int], tile: int = TILE) -> RunResult:
     """Run the plan for the given replicates and evaluate F^r at the checkpoints in double precision.
 
-    Replicate r always sits in slot r mod 64 of a full tile, so that its result does not depend on its company.
+    Replicate r always sits in slot r mod `tile` of a full tile, so that its result does not depend on its company. A
+    narrower tile costs less where few replicates are wanted; the last bits of a result depend on its width.
     """
     wanted = sorted(set(replicates))
     if not wanted:
@@ -181,13 +229,14 @@ def execute(plan: Plan, problem: EmpiricalRisk, *, seed: int, replicates: Sequen
     # A run may diverge: that is seen in its result and reported there, not by warnings from inside.
     with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         judge = problem.with_dtype("float64")
-        for tile in sorted({r // TILE for r in wanted}):
-            slots = [r if r in set(wanted) else None for r in range(tile * TILE, (tile + 1) * TILE)]
+        for first in sorted({r // tile * tile for r in wanted}):
+            slots = [r if r in set(wanted) else None for r in range(first, first + tile)]
             ex = Execution(plan, problem, seed, slots)
             output = algorithm.run(plan, ex)
             ex.check(plan)
             used = [slot for slot, replicate in enumerate(slots) if replicate is not None]
-            pieces.append((ex.trajectory, _evaluate(judge, ex, problem.backend.to_host(output), used)))
+            observed = {name: values[used] for name, values in ex.observed().items()}
+            pieces.append((ex.trajectory, _evaluate(judge, ex, problem.backend.to_host(output), used), observed))
     trajectory = pieces[0][0]
     return RunResult(
         replicates=np.array(wanted),
@@ -196,6 +245,7 @@ def execute(plan: Plan, problem: EmpiricalRisk, *, seed: int, replicates: Sequen
         gradient_evaluations=np.array([point[1] for point in trajectory]),
         objective=np.concatenate([piece[1][1] for piece in pieces]),
         final_objective=np.concatenate([piece[1][2] for piece in pieces]),
+        observed={name: np.concatenate([piece[2][name] for piece in pieces]) for name in pieces[0][2]},
         seconds=np.sum([[point[2] for point in piece[0]] for piece in pieces], axis=0) / len(wanted),
     )
 

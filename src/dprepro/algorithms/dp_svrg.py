@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms._svrg import INNER, batch_condition, inner_event, sampling_condition
-from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
+from dprepro.algorithms._svrg import (
+    DISTANCE,
+    LETTERS,
+    Epochs,
+    Inner,
+    InnerPlan,
+    inner_conditions,
+    sampling_condition,
+)
+from dprepro.algorithms.base import Algorithm, Condition, Letter, Setting, UtilityBound, smallest_n
 from dprepro.errors import VacuousSetting
 from dprepro.privacy.events import Event, UnprotectedEvent
 
 if TYPE_CHECKING:
     from dprepro.privacy.cases import Case
+    from dprepro.problems.erm import ProblemSpec
     from dprepro.run import Execution
 
 Array = Any
 
 BB_STEP = "Barzilai-Borwein step size"
+# The practical noise falls by this power of an epoch's contraction, lest it outrun it, and no faster than to a quarter.
+FALL_TO_CONTRACTION, FASTEST_FALL = 0.8, 0.25
 # Without noise the theorem's number of epochs is infinite: enough halvings to exhaust double precision.
 EPOCHS_WITHOUT_NOISE = 52
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPSVRGPlan(Plan):
+class DPSVRGPlan(InnerPlan):
     """Numbers of Algorithm 1: T epochs of m inner steps on b records, of size eta (of the first epoch if bb)."""
 
-    T: int
     m: int
-    b: int
     eta: float
     c: float
     step: str
@@ -50,6 +59,7 @@ class DPSVRG(Algorithm):
         "eta": Letter(float, "step size; with step=bb that of the first epoch"),
         "c": Letter(float, "the open constant of the noise variance, equation (3)"),
         "step": Letter(str, "step size rule", choices=("constant", "bb")),
+        **LETTERS,
     }
 
     def audit_case(self) -> Case:
@@ -65,13 +75,14 @@ class DPSVRG(Algorithm):
         eta = given.get("eta", 1.0 / (40.0 * L))
         m = given.get("m") or math.floor(200.0 * L / mu + 1.0) + 1
         T = given.get("T") or _epochs(setting)
-        b = given.get("b", 1)
         c = given.get("c", 1.0)
         step = given.get("step", "constant")
+        epochs = _schedule(problem, T, m, eta)
+        inner = Inner.of(setting, given, epochs)
         sigma = 0.0
         if setting.noisy:
             sigma = math.sqrt(c * T * m * math.log(1.0 / setting.delta)) * G / (n * setting.epsilon)
-        events: tuple[Event, ...] = (inner_event(setting, sigma, T * m, b),)
+        events: tuple[Event, ...] = inner.events(setting, sigma, epochs)
         if step == "bb" and T > 1:
             events += (UnprotectedEvent(BB_STEP, T - 1),)
         return DPSVRGPlan(
@@ -84,7 +95,7 @@ class DPSVRG(Algorithm):
             delta=setting.delta,
             sigma=sigma,
             rounds=T,
-            gradient_evaluations=T * (n + 2 * b * m),
+            gradient_evaluations=T * (n + 2 * inner.b * m),
             utility=UtilityBound(
                 "WYX17, Theorem 4.2",
                 "optimality gap",
@@ -92,19 +103,23 @@ class DPSVRG(Algorithm):
                 math.log(n) / (setting.signal() ** 2 * mu),
             ),
             events=events,
-            conditions=_conditions(setting, T, m, b, eta, step),
-            T=T,
+            conditions=(
+                sampling_condition(setting, "T m", T * m),
+                *inner_conditions(setting, inner, sigma, epochs),
+                *_step_conditions(problem, m, eta, step),
+            ),
             m=m,
-            b=b,
             eta=eta,
             c=c,
             step=step,
+            **asdict(inner),
         )
 
     def run(self, plan: DPSVRGPlan, ex: Execution) -> Array:
         """Execute Algorithm 1; comments give its line numbers."""
         x_tilde = ex.start()
-        inner = ex.gaussian(INNER)
+        inner = plan.inner
+        mechanisms = {label: ex.gaussian(label) for label in inner.labels}
         eta: Any = plan.eta
         x_before = v_before = None
         for s in range(1, plan.T + 1):
@@ -113,8 +128,8 @@ class DPSVRG(Algorithm):
                 eta = _barzilai_borwein(ex, plan.m, x_tilde - x_before, v_tilde - v_before, eta)
             x_before, v_before = x_tilde, v_tilde
             x, total = x_tilde, ex.zeros()  # 4
-            for i, u in inner.sampled(plan.m):  # 5, 6
-                v = ex.gradient_difference(x, x_tilde, i) + v_tilde + u  # 7
+            for i, u in mechanisms[inner.label(s)].sampled(plan.m):  # 5, 6
+                v = ex.gradient_difference(x, x_tilde, i, inner.radius(s)) + v_tilde + u  # 7
                 x = ex.prox(x - eta * v, eta)  # 8
                 total = total + x
             x_tilde = total / plan.m  # 10
@@ -125,9 +140,27 @@ class DPSVRG(Algorithm):
 def contraction(eta: float, m: int, L: float, mu: float) -> float:
     """Return the left-hand side of inequality (4), infinite where its denominators are not positive."""
     slack = 1.0 - 8.0 * eta * L
-    if slack <= 0.0:
+    progress = eta * slack * mu * m
+    if progress <= 0.0:
         return math.inf
-    return 1.0 / (eta * slack * mu * m) + 8.0 * L * eta * (m + 1) / (m * slack)
+    return 1.0 / progress + 8.0 * L * eta * (m + 1) / (m * slack)
+
+
+def _schedule(problem: ProblemSpec, T: int, m: int, eta: float) -> Epochs:
+    """Return the epochs with their contraction in the flattest direction: (1 - e^-a)/a in distance, a = eta m mu.
+
+    The first gradient is at least mu times the distance to the optimum; that much is counted on.
+    """
+    a = eta * m * problem.mu
+    rate = -math.expm1(-a) / a if a > 0.0 else 1.0  # a product of tiny letters may vanish
+    first = min(problem.G, problem.mu * DISTANCE / problem.row_norm)
+    return Epochs(
+        T=T,
+        eta=eta,
+        steps=lambda first, last: (last - first + 1) * m,
+        leftover=lambda s: first * rate ** (s - 1),
+        fall=max(rate**FALL_TO_CONTRACTION, FASTEST_FALL),
+    )
 
 
 def _epochs(setting: Setting) -> int:
@@ -147,12 +180,9 @@ def _epochs(setting: Setting) -> int:
     return math.ceil(math.log2(gain(setting.problem.n)))
 
 
-def _conditions(setting: Setting, T: int, m: int, b: int, eta: float, step: str) -> tuple[Condition, ...]:
-    problem = setting.problem
+def _step_conditions(problem: ProblemSpec, m: int, eta: float, step: str) -> tuple[Condition, ...]:
     value = contraction(eta, m, problem.L, problem.mu)
     conditions: tuple[Condition, ...] = (
-        sampling_condition(setting, "T m", T * m),
-        batch_condition(b),
         Condition("inequality (4): contraction below 1/2", value < 0.5, f"left-hand side {value:.6g}"),
     )
     if step == "bb":

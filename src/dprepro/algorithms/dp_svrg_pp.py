@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms._svrg import INNER, batch_condition, inner_event, sampling_condition
-from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, smallest_n
+from dprepro.algorithms._svrg import (
+    DISTANCE,
+    LETTERS,
+    Epochs,
+    Inner,
+    InnerPlan,
+    inner_conditions,
+    sampling_condition,
+)
+from dprepro.algorithms.base import Algorithm, Letter, Setting, UtilityBound, smallest_n
 from dprepro.errors import UserError, VacuousSetting
 
 if TYPE_CHECKING:
     from dprepro.privacy.cases import Case
+    from dprepro.problems.erm import ProblemSpec
     from dprepro.run import Execution
 
 Array = Any
@@ -22,12 +31,10 @@ MOST_EPOCHS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPSVRGPPPlan(Plan):
+class DPSVRGPPPlan(InnerPlan):
     """Numbers of Algorithm 2: T epochs, epoch s with 2^s m inner steps of size eta on b records."""
 
-    T: int
     m: int
-    b: int
     eta: float
     c: float
 
@@ -46,6 +53,7 @@ class DPSVRGPP(Algorithm):
         "b": Letter(int, "records per inner step (1 in the paper)"),
         "eta": Letter(float, "step size"),
         "c": Letter(float, "the open constant of the noise variance, equation (6)"),
+        **LETTERS,
     }
 
     def audit_case(self) -> Case:
@@ -63,12 +71,12 @@ class DPSVRGPP(Algorithm):
         T = given.get("T") or _epochs(setting)
         if T > MOST_EPOCHS:
             raise UserError(f"T of dp_svrg_pp is {T}: its epochs double, so give at most {MOST_EPOCHS}.")
-        b = given.get("b", 1)
         c = given.get("c", 1.0)
         sigma = 0.0
         if setting.noisy:
             sigma = math.sqrt(c * 2.0**T * m * math.log(2.0 / setting.delta)) * problem.G / (n * setting.epsilon)
-        steps = (2 ** (T + 1) - 2) * m
+        epochs = _schedule(problem, T, m, eta)
+        inner = Inner.of(setting, given, epochs)
         return DPSVRGPPPlan(
             algorithm=self.name,
             variant=setting.variant,
@@ -79,37 +87,56 @@ class DPSVRGPP(Algorithm):
             delta=setting.delta,
             sigma=sigma,
             rounds=T,
-            gradient_evaluations=T * n + 2 * b * steps,
+            gradient_evaluations=T * n + 2 * inner.b * epochs.steps(1, T),
             utility=UtilityBound(
                 "WYX17, Theorem 4.4",
                 "optimality gap",
                 "G sqrt(p ln(1/delta)) / (n epsilon)",
                 1.0 / setting.signal(),
             ),
-            events=(inner_event(setting, sigma, steps, b),),
-            conditions=(sampling_condition(setting, "2^T m", 2**T * m), batch_condition(b)),
-            T=T,
+            events=inner.events(setting, sigma, epochs),
+            conditions=(
+                sampling_condition(setting, "2^T m", 2**T * m),
+                *inner_conditions(setting, inner, sigma, epochs),
+            ),
             m=m,
-            b=b,
             eta=eta,
             c=c,
+            **asdict(inner),
         )
 
     def run(self, plan: DPSVRGPPPlan, ex: Execution) -> Array:
         """Execute Algorithm 2."""
         x_tilde = x = ex.start()
-        inner = ex.gaussian(INNER)
+        inner = plan.inner
+        mechanisms = {label: ex.gaussian(label) for label in inner.labels}
         for s in range(1, plan.T + 1):
             v_tilde = ex.full_gradient(x_tilde)
             m_s = 2**s * plan.m
             total = ex.zeros()
-            for i, u in inner.sampled(m_s):
-                v = ex.gradient_difference(x, x_tilde, i) + v_tilde + u
+            for i, u in mechanisms[inner.label(s)].sampled(m_s):
+                v = ex.gradient_difference(x, x_tilde, i, inner.radius(s)) + v_tilde + u
                 x = ex.prox(x - plan.eta * v, plan.eta)
                 total = total + x
             x_tilde = total / m_s  # the next epoch starts from the last x, not from the average
             ex.checkpoint(x_tilde)
         return x_tilde
+
+
+def _schedule(problem: ProblemSpec, T: int, m: int, eta: float) -> Epochs:
+    """Return the epochs with the gap that the theorem leaves after each, D^2 / (eta 2^s m), D the distance to optimum.
+
+    A gap of g allows for a gradient of sqrt(2 (L + l2) g), which falls by sqrt(2) per epoch.
+    """
+    smoothness = problem.L + problem.regularizer.l2
+    last = math.sqrt(2.0 * smoothness / (eta * 2**T * m)) * DISTANCE / problem.row_norm
+    return Epochs(
+        T=T,
+        eta=eta,
+        steps=lambda first, last: (2 ** (last + 1) - 2**first) * m,
+        leftover=lambda s: min(problem.G, last * 2.0 ** ((T - s) / 2.0)),
+        fall=math.sqrt(0.5),
+    )
 
 
 def _epochs(setting: Setting) -> int:

@@ -117,7 +117,7 @@ def _sampled_likelihood_ratio(seen: Transcript, case: Case, plan: Plan) -> np.nd
     return log_density(-1.0) - log_density(1.0)
 
 
-def _likelihood_ratio(seen: Transcript, case: Case, plan: Plan) -> np.ndarray:
+def _likelihood_ratio(seen: Transcript, case: Case, plan: Any) -> np.ndarray:
     """Return log(density under the dataset / density under its neighbour) of all released directions: (K,)."""
     sampled = next(part for event in plan.events for part in getattr(event, "parts", ()) if not part.full)
     q, b = sampled.batch / sampled.population, sampled.batch
@@ -127,6 +127,8 @@ def _likelihood_ratio(seen: Transcript, case: Case, plan: Plan) -> np.ndarray:
         record = X[0]
         rest = seen.directions - (np.clip(-y, -1.0, 1.0) @ X) / len(y)
         turned = np.clip(points @ record - y[0], -1.0, 1.0) - np.clip(-y[0], -1.0, 1.0)
+        if plan.r is not None:
+            turned = np.clip(turned, -plan.r, plan.r)  # the record has norm one
         moved = rest - turned[..., None] * record / b
         unseen, drawn = (-0.5 * np.sum(r**2, axis=-1) / plan.sigma**2 for r in (rest, moved))
         return np.sum(np.logaddexp(np.log1p(-q) + unseen, np.log(q) + drawn), axis=0)
