@@ -196,10 +196,10 @@ def spoilt(row: int, column: int, value: float) -> np.ndarray:
 
 BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "misspelt algorithm": ({"algorithm": "dp_svgr"}, r"Unknown algorithm 'dp_svgr': did you mean dp_svrg\?"),
-    "unknown algorithm": ({"algorithm": "qqqq"}, r"Unknown algorithm 'qqqq': use one of dp_gd, dp_svrg, dp_svrg_pp\."),
+    "unknown algorithm": ({"algorithm": "qqqq"}, r"Unknown algorithm 'qqqq': use one of dp_acc_md, dp_gd, "),
     "algorithm not text": ({"algorithm": 5}, "Unknown algorithm 5"),
     "loss": ({"loss": "hinge"}, "Unknown loss 'hinge': use one of logistic, "),
-    "variant": ({"variant": "improved"}, r"Unknown variant 'improved': use one of published, certified\."),
+    "variant": ({"variant": "improved"}, r"Unknown variant 'improved': use one of published, certified, practical\."),
     "device": ({"device": "tpu"}, "Unknown device 'tpu' given by the argument: use one of auto, cpu, gpu"),
     "dtype": ({"dtype": "float16"}, "Unknown floating-point type 'float16': use one of float32, float64"),
     "epsilon zero": ({"epsilon": 0}, r"epsilon is 0: give a number > 0 \(inf for no noise\)"),
@@ -239,7 +239,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "replicates half": ({"replicates": 1.5}, r"replicates is 1\.5: give a whole number >= 1"),
     "seed negative": ({"seed": -1}, "seed is -1: give a whole number >= 0"),
     "seed text": ({"seed": "a"}, "seed is 'a': give a whole number >= 0"),
-    "unknown letter": ({"Q": 1}, "dp_gd has no parameter 'Q': it takes T, c, eta, output"),
+    "unknown letter": ({"Q": 1}, "dp_gd has no parameter 'Q': it takes T, c, eta, mu, output, release"),
     "letter of another": ({"m": 5}, "dp_gd has no parameter 'm'"),
     "T half": ({"T": 2.5}, r"T of dp_gd is 2\.5: give a whole number > 0 \(steps\)"),
     "T zero": ({"T": 0}, "T of dp_gd is 0: give a finite number > 0"),

@@ -97,7 +97,7 @@ def test_list_algorithms_gives_a_line_each_with_letters_and_needs(run: Run) -> N
     assert outcome.err == ""
     lines = {line.split()[0]: line for line in outcome.out.splitlines()}
     assert list(lines) == algorithms.names()
-    assert "letters: T, m, b, eta, c, step; needs: convex, lipschitz, smooth, strongly_convex" in lines["dp_svrg"]
+    assert "letters: T, m, b, eta, c, step, r, sampling, fall; needs: convex, lipschitz, smooth, strongly_convex" in lines["dp_svrg"]
 
 
 def test_list_datasets_gives_a_line_each_with_its_size(run: Run) -> None:
@@ -320,7 +320,7 @@ def test_a_bad_data_file_is_refused_in_one_line_and_nothing_is_written(
         (("--set", "T=2.5"), "T of dp_gd is '2.5': give a whole number > 0"),
         (("--set", "T=-1"), "T of dp_gd is '-1'"),
         (("--set", "eta=nan"), "eta of dp_gd is 'nan'"),
-        (("--set", "Q=1"), "dp_gd has no parameter 'Q': it takes T, c, eta, output"),
+        (("--set", "Q=1"), "dp_gd has no parameter 'Q': it takes T, c, eta, mu, output, release"),
         (("--set", "seed=3"), "seed"),
         (("--set", "epsilon=3"), "epsilon"),
         (("--set", "X=3"), "dp_gd has no parameter 'X'"),
