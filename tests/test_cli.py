@@ -97,7 +97,10 @@ def test_list_algorithms_gives_a_line_each_with_letters_and_needs(run: Run) -> N
     assert outcome.err == ""
     lines = {line.split()[0]: line for line in outcome.out.splitlines()}
     assert list(lines) == algorithms.names()
-    assert "letters: T, m, b, eta, c, step, r, sampling, fall; needs: convex, lipschitz, smooth, strongly_convex" in lines["dp_svrg"]
+    assert (
+        "letters: T, m, b, eta, c, step, r, sampling, fall; needs: convex, lipschitz, smooth, strongly_convex"
+        in lines["dp_svrg"]
+    )
 
 
 def test_list_datasets_gives_a_line_each_with_its_size(run: Run) -> None:

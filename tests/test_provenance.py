@@ -168,7 +168,19 @@ def test_an_unknown_stage_is_refused() -> None:
         source_modules("fry")
 
 
-STAGES = ("dataset", "certify", "run", "optimum", "collect", "figure", "table")
+STAGES = ("dataset", "certify", "run", "optimum", "optima", "sweep", "collect", "figure", "table")
+POINT: dict[str, Any] = {
+    "axis": "n",
+    "value": 60,
+    "epsilon": 1.0,
+    "dataset": {"name": "synthetic_logistic", "rows": 60, "seed": 0, "parameters": {"features": 3}},
+    "loss": "logistic",
+    "regularizer": {"l2": 0.1},
+    "constraint": None,
+    "minimum": None,
+    "seed": 1,
+    "tuning_seed": 2,
+}
 JOB: dict[str, Any] = {
     "paper": "WYX17",
     "title": "A trial",
@@ -193,6 +205,15 @@ JOB: dict[str, Any] = {
 }
 
 
+SWEEP = JOB | {
+    "candidates": [{"T": 2, "m": 3}],
+    "problem": "p",
+    "variant": "certified",
+    "metric": "optimality gap",
+    "points": [POINT],
+}
+
+
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """Run every stage on a small job in a process of its own; return the modules each one had loaded."""
@@ -203,6 +224,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         "certify": ["--spec", json.dumps(JOB), "--facts", "data.json", "--out", "plan.json"],
         "run": ["--plan", "plan.json", "--data", "data.npz", "--out", "run.npz"],
         "optimum": ["--spec", json.dumps(JOB), "--data", "data.npz", "--out", "optimum/data.npz"],
+        "optima": ["--spec", json.dumps({"points": [POINT]}), "--out", "optima.json"],
+        "sweep": ["--spec", json.dumps(SWEEP), "--optima", "optima.json", "--out", "sweep.npz", "--sources", "x"],
         "collect": ["--runs", "run.npz", "--optima", "optimum/data.npz", "--out", "table.parquet"],
         "figure": ["wyx17_fig1", "--data", "table.parquet", "--out", "figure.png"],
         "table": ["wyx17_fig1", "--data", "table.parquet", "--out", "table.csv"],
@@ -226,6 +249,8 @@ def test_no_stage_runs_code_that_its_digest_does_not_cover(stage: str, loaded: d
         "dataset": {"dataset": "synthetic_logistic"},
         "certify": {"algorithm": "dp_svrg"},
         "run": {"algorithm": "dp_svrg"},
+        "optima": {"dataset": "synthetic_logistic"},
+        "sweep": {"algorithm": "dp_svrg", "dataset": "synthetic_logistic"},
         "figure": {"target": "wyx17_fig1", "kind": "curves"},
         "table": {"target": "wyx17_fig1", "kind": "curves"},
     }

@@ -11,7 +11,7 @@ from test_experiments import GOOD_SWEEPS
 
 from dprepro import arrays, jobs
 from dprepro.files import read_arrays, read_json
-from dprepro.stages import sweep
+from dprepro.stages import optima, sweep
 from dprepro.stages.collect import collect_sweeps, read_collected
 from dprepro.sweeps import NONSMOOTH, SweepExperiment, candidates, optimum_name
 
@@ -50,9 +50,9 @@ def experiment(**changes: Any) -> SweepExperiment:
 
 
 def run(job: jobs.Job, tmp_path: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    optima, out = tmp_path / "optima.json", tmp_path / f"{job.id}.npz"
-    sweep.solve_points({"points": job.spec["points"]}, optima)
-    sweep.run_sweep(job.spec, optima, out, "sources")
+    minima, out = tmp_path / "optima.json", tmp_path / f"{job.id}.npz"
+    optima.solve_points({"points": job.spec["points"]}, minima)
+    sweep.run_sweep(job.spec, minima, out, "sources")
     return read_json(out.with_suffix(".json")), read_arrays(out)
 
 

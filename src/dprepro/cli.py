@@ -329,7 +329,7 @@ def _stage_optimum(options: argparse.Namespace) -> None:
 
 
 def _stage_optima(options: argparse.Namespace) -> None:
-    from dprepro.stages.sweep import solve_points
+    from dprepro.stages.optima import solve_points
 
     solve_points(options.spec, options.out)
 

@@ -8,7 +8,7 @@ import sys
 
 from dprepro.provenance import PACKAGE, digest
 
-_STAGES = ("dataset", "certify", "run", "optimum", "sweep", "collect", "audit", "privacy")
+_STAGES = ("dataset", "certify", "run", "optimum", "optima", "sweep", "collect", "audit", "privacy")
 
 
 def use_this_interpreter() -> None:

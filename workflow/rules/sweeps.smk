@@ -13,7 +13,7 @@ rule optima:
         spec=lambda wildcards: shlex.quote(
             json.dumps(EXPERIMENTS[wildcards.experiment].optima()[wildcards.optima], sort_keys=True)
         ),
-        code=lambda wildcards: code("optimum", dataset=optima_dataset(wildcards)),
+        code=lambda wildcards: code("optima", dataset=optima_dataset(wildcards)),
     message:
         "Finding the minima of {wildcards.experiment}: {wildcards.optima}"
     shell:

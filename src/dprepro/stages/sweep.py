@@ -1,11 +1,10 @@
-"""Stages `optima` and `sweep`: one method along the axes of a problem, all points in one process.
+"""Stage `sweep`: one method along the axes of a problem, all points in one process.
 
 A point whose setting is vacuous, or which the algorithm refuses, is kept with the sentence that says why.
 """
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from dprepro import datasets
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Plan, Setting
 from dprepro.arrays import Backend, blas_threads, get_backend, single_blas_thread
@@ -21,32 +19,11 @@ from dprepro.errors import UserError
 from dprepro.files import read_json, write_arrays, write_json
 from dprepro.privacy.certificate import certify
 from dprepro.problems.erm import EmpiricalRisk
-from dprepro.problems.optimum import find_optimum
 from dprepro.provenance import commit, machine
 from dprepro.run import RunResult, execute
-from dprepro.stages.dataset import facts_of
-from dprepro.stages.problem import problem_spec
+from dprepro.stages.points import load_point
 
 GAP = "optimality gap"
-
-
-def solve_points(spec: Mapping[str, Any], out: Path) -> None:
-    """Write the minimum of each point's objective, its accuracy and the objective at w = 0."""
-    rows = []
-    with single_blas_thread():
-        for point in spec["points"]:
-            problem, _ = _problem(point, get_backend("cpu", "float64"))
-            zero = problem.backend.to_host(problem.objective(problem.backend.zeros((1, problem.spec.d))))[0]
-            known = point["minimum"]
-            found = find_optimum(problem) if known is None else None
-            rows.append(
-                {
-                    "objective": found.objective if found else known,
-                    "accuracy": found.accuracy if found else 0.0,
-                    "objective_at_zero": float(zero),
-                }
-            )
-    write_json(out, {"points": rows})
 
 
 def run_sweep(spec: Mapping[str, Any], optima: Path, out: Path, sources: str) -> None:
@@ -80,7 +57,7 @@ def _run_point(
     spec: Mapping[str, Any], point: Mapping[str, Any], optimum: Mapping[str, float], backend: Backend
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Return the record of one point, the metric of every replicate (K,) and its final objective (K,)."""
-    problem, facts = _problem(point, backend)
+    problem, facts = load_point(point, backend)
     record: dict[str, Any] = {"point": dict(point), "dataset": facts, "optimum": dict(optimum), "refused": ""}
     nothing = np.full(spec["replicates"], np.nan)
     started = time.process_time()
@@ -138,19 +115,3 @@ def _metric(spec: Mapping[str, Any], result: RunResult, optimum: Mapping[str, fl
     if spec["metric"] not in result.observed:
         raise UserError(f"{spec['algorithm']} does not observe the {spec['metric']}: choose another metric.")
     return result.observed[spec["metric"]]
-
-
-def _problem(point: Mapping[str, Any], backend: Backend) -> tuple[EmpiricalRisk, dict[str, Any]]:
-    data = _load(**{key: _frozen(value) for key, value in point["dataset"].items()})
-    facts = facts_of(data)
-    return EmpiricalRisk(problem_spec(point, facts), data.X, data.y, backend), facts
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(sorted(value.items())) if isinstance(value, Mapping) else value
-
-
-@functools.lru_cache(maxsize=1)
-def _load(name: str, rows: int | None, seed: int, parameters: tuple[tuple[str, Any], ...]) -> datasets.Dataset:
-    """Load a dataset; the points of a sweep over epsilon share it."""
-    return datasets.load(name, rows=rows, seed=seed, **dict(parameters))
