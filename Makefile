@@ -8,7 +8,7 @@ CORES ?= all
 
 help:
 	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
-	@echo "make smoke       the same workflow on few rows and steps, in about a minute"
+	@echo "make smoke       the same workflow on few rows and steps, in a few minutes"
 	@echo "make test        linters, type checks and all tests"
 	@echo "make lint        linters and type checks only"
 	@echo "make bench       speed ratios into results/benchmarks/"

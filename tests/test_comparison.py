@@ -9,7 +9,14 @@ import pandas as pd
 
 from dprepro.tables import wyx17_comparison as comparison
 
-METADATA = {"problems": {"p": "a problem"}, "methods": {}}
+SETTING = {
+    "loss": "logistic",
+    "regularizer": {"l2": 0.1},
+    "constraint": None,
+    "dataset": {"name": "data"},
+    "base": {"n": 10},
+}
+METADATA = {"problems": {"p": "a problem"}, "methods": {}, "settings": {"p": SETTING}}
 
 
 def frame(*methods: tuple[str, float, float, int]) -> pd.DataFrame:
@@ -23,7 +30,7 @@ def frame(*methods: tuple[str, float, float, int]) -> pd.DataFrame:
                     "problem": "p", "method": name, "entry": name, "variant": "certified", "metric": "optimality gap",
                     "epsilon": 0.5, "epsilon_accounted": 0.5, "delta": 1e-3, "n": 10, "d": 2, "replicate": replicate,
                     "value": value, "value_at_zero": 1.0, "gradient_evaluations": cost, "refused": "",
-                    "failure": "" if value <= 1.0 else "F(w) > F(0)",
+                    "failure": "" if value <= 1.0 else "F(w) > F(0)", "covers": "all iterates",
                     "letters": json.dumps({"T": 3, "eta": 0.123456, "r": None}), "tried": "[1, 2]",
                 }
             )  # fmt: skip
@@ -47,6 +54,13 @@ def test_methods_whose_intervals_meet_are_level_and_the_cheaper_one_is_named():
     assert "good has the smallest gap, 0.1 " in sentence
     assert "not to be told from cheap" in sentence
     assert "cheap is the cheapest with 100 times fewer gradients" in sentence
+
+
+def test_methods_certified_for_their_output_alone_are_named():
+    data = frame(("good", 0.1, 0.01, 5), ("quiet", 0.2, 0.01, 5))
+    data.loc[data["method"] == "quiet", "covers"] = "output"
+    last = comparison.conclusion(comparison.table(data, METADATA))[-1]
+    assert last == "- Certified for the output alone, all others for every iterate: quiet."
 
 
 def test_swapping_the_numbers_swaps_the_winner():
@@ -93,4 +107,4 @@ def test_the_figure_is_drawn_from_the_same_table(tmp_path):
         style.save(drawn, tmp_path / "f.png")
     assert (tmp_path / "f.svg").read_text().count("wild") == 1
     assert "every method at the same accounted epsilon" in caption
-    assert "Failed replicates: wild" in caption
+    assert "p, wild (certified): 1 of 4" in caption

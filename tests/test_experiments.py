@@ -90,6 +90,7 @@ GOOD_SWEEPS: dict[str, Any] = {
                 "complexity": "n",
                 "exponents": {"n": -1},
                 "evaluations": 1,
+                "evaluations_log_power": 1,
                 "nonsmooth": True,
             },
         }
@@ -485,6 +486,11 @@ def test_an_unknown_kind_is_refused(kind: Any, load: Callable[..., Any]) -> None
         (("methods", "dp-gd", "algorithm"), "dp_gdd", "did you mean 'dp_gd'"),
         (("methods", "dp-gd", "tune"), {"speed": [1]}, "has no parameter 'speed'"),
         (("methods", "dp-gd", "parameters"), {"T": 0.5}, "give a whole number"),
+        (("methods", "dp-gd", "label"), "DP-GD, T = {T}", "drop the braces"),
+        (("methods", "dp-gd", "sweeps"), {"colour": [1]}, "has no parameter colour"),
+        (("methods", "dp-gd", "base"), {"n": 100.5}, "give whole numbers"),
+        (("methods", "dp-gd", "claims", "exponents"), {"N": -2}, "has the axis 'N'"),
+        (("methods", "twin"), {"label": "DP-GD", "algorithm": "dp_gd", "variants": ["certified"]}, "rename one"),
     ],
     ids=dotted,
 )

@@ -255,6 +255,37 @@ def _check_sweeps(spec: Mapping[str, Any], where: str) -> None:
         for letters in candidates(method):
             with _naming(f"In {where}: methods.{entry}"):
                 _letters_checked(method, letters)
+        if "{" in method["label"]:
+            raise UserError(
+                f"In {where}: methods.{entry}.label is {method['label']!r}; letters change from point to point of a "
+                "sweep, so drop the braces."
+            )
+        for name in method.get("problems", spec["problems"]):
+            _check_axes(method, spec["problems"][name], f"In {where}: methods.{entry}")
+    names = [(method["label"], variant) for method in spec["methods"].values() for variant in method["variants"]]
+    for label, variant in names:
+        shared = [m for m in spec["methods"].values() if m["label"] == label and variant in m["variants"]]
+        problems = [name for m in shared for name in m.get("problems", spec["problems"])]
+        if len(set(problems)) < len(problems):
+            raise UserError(f"In {where}: two methods are called {label!r} in the variant {variant}; rename one.")
+
+
+def _check_axes(method: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> None:
+    """Check that a method's own axes exist, that counts are whole, and that claims speak of axes."""
+    base = {**problem["base"], **method.get("base", {})}
+    grids = method.get("sweeps", problem["sweeps"])
+    axes = [name for name in {**base, **grids} if name not in (ROWS, FEATURES, EPSILON)]
+    axes += ["features"] if FEATURES in {**base, **grids} else []
+    parameters = {**problem["dataset"].get("parameters", {}), **dict.fromkeys(axes)}
+    _check_dataset(problem["dataset"], where.removeprefix("In "), parameters)
+    for axis in (ROWS, FEATURES):
+        for value in [*grids.get(axis, []), *([base[axis]] if axis in base else [])]:
+            if value != int(value):
+                raise UserError(f"{where}: the axis {axis} has the value {value}; give whole numbers.")
+    known = {**base, **grids}
+    for axis in method.get("claims", {}).get("exponents", {}):
+        if axis not in known:
+            raise UserError(f"{where}.claims.exponents has the axis {axis!r}; {_suggest(axis, list(known))}")
 
 
 def _check_problem(problem: Mapping[str, Any], where: str) -> None:

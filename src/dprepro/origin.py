@@ -23,7 +23,7 @@ def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return data, sizes, privacy, variant and replicates."""
     titles = " and ".join(sorted({facts["title"] for facts in metadata["datasets"].values()}))
     variants = " and ".join(sorted(frame["variant"].unique()))
-    sizes = f"n = {_range(frame['n'])}, d = {_range(frame['d'])}"
+    sizes = f"n = {span(frame['n'])}, d = {span(frame['d'])}"
     deltas = ", ".join(f"{delta:g}" for delta in sorted(frame["delta"].unique()))
     return (
         f"{titles}; {sizes}; delta = {deltas}; variant {variants}; "
@@ -46,7 +46,8 @@ def problem_line(metadata: Mapping[str, Any]) -> str:
     """Return loss, regulariser, constraint and preprocessing in words."""
     preparations = " ".join(f"{facts['title']}: {facts['preprocessing']}" for facts in metadata["datasets"].values())
     if "problem" not in metadata:
-        return f"Preprocessing of {preparations}"
+        problems = " ".join(_sweep_problem(key, problem) for key, problem in metadata["settings"].items())
+        return f"{problems} Preprocessing, where parameters in the text are those by default: {preparations}"
     problem = metadata["problem"]
     losses = {
         "logistic": "log(1 + exp(-y<w,x>))",
@@ -57,6 +58,33 @@ def problem_line(metadata: Mapping[str, Any]) -> str:
     if problem["constraint"]:
         text += f"; constraint {problem['constraint']}"
     return f"{text}. Preprocessing of {preparations}"
+
+
+def _sweep_problem(key: str, problem: Mapping[str, Any]) -> str:
+    """Return what a problem of a sweep is made of, in words."""
+
+    def listed(values: Mapping[str, Any]) -> str:
+        return ", ".join(f"{name} = {value}" for name, value in values.items()) or "none"
+
+    dataset = problem["dataset"]
+    return (
+        f"{key}: loss {problem['loss']}; regulariser {listed(problem['regularizer'])}; "
+        f"constraint {problem['constraint'] or 'none'}; data {dataset['name']} with parameters "
+        f"{listed(dataset.get('parameters', {}))}; unless swept or said otherwise {listed(problem['base'])}."
+    )
+
+
+def sweep_failures_line(frame: pd.DataFrame) -> str:
+    """Return how many runs of each method failed, or that none did."""
+    failed = frame[frame["failure"] != ""]
+    if failed.empty:
+        return "No run failed."
+    parts = []
+    for _, group in frame.groupby(["problem", "method", "variant"], sort=False):
+        first, count = group.iloc[0], int((group["failure"] != "").sum())
+        if count:
+            parts.append(f"{first['problem']}, {first['method']} ({first['variant']}): {count} of {len(group)}")
+    return f"Runs that ended worse than w = 0 or not finite: {'; '.join(parts)}."
 
 
 def failures_line(frame: pd.DataFrame) -> str:
@@ -73,9 +101,10 @@ def failures_line(frame: pd.DataFrame) -> str:
     return f"Failed replicates: {'; '.join(parts)}."
 
 
-def _range(numbers: pd.Series) -> str:
-    low, high = int(numbers.min()), int(numbers.max())
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+def span(numbers: pd.Series) -> str:
+    """Return the smallest and the largest of some numbers."""
+    low, high = numbers.min(), numbers.max()
+    return f"{low:,.6g}" if low == high else f"{low:,.6g} to {high:,.6g}"
 
 
 def _short(commit: str) -> str:

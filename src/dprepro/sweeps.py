@@ -47,7 +47,9 @@ class SweepExperiment:
         """Return what the tables and figures say of the methods and problems besides the runs."""
         methods = {key: method.get("claims", {}) for key, method in self.spec["methods"].items()}
         problems = {key: problem["title"] for key, problem in self.spec["problems"].items()}
-        return {"methods": methods, "problems": problems}
+        parts = ("loss", "regularizer", "constraint", "dataset", "base")
+        settings = {key: {part: problem[part] for part in parts} for key, problem in self.spec["problems"].items()}
+        return {"methods": methods, "problems": problems, "settings": settings}
 
     def _jobs(self) -> Iterator[Job]:
         for key, method in self.spec["methods"].items():
@@ -77,6 +79,7 @@ class SweepExperiment:
                 "label": method["label"],
                 "algorithm": method["algorithm"],
                 "candidates": candidates(method),
+                "set_here": ", ".join(f"{letter} = {value}" for letter, value in method.get("parameters", {}).items()),
                 "problem": problem_key,
                 "variant": variant,
                 "metric": problem["metric"],

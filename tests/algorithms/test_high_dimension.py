@@ -447,8 +447,20 @@ def test_vacuous_setting_names_the_first_n_that_works(name):
 def test_an_unbounded_set_and_an_l1_term_are_refused(name):
     with pytest.raises(UserError, match="needs a bounded constraint set"):
         planned(name, ball_problem(None))
-    with pytest.raises(UserError, match="needs a smooth regularizer"):
-        planned(name, ball_problem(regularizer={"l1": 0.1}))
+    if name != "noisy_mirror_descent":  # which takes a subgradient
+        with pytest.raises(UserError, match="needs a smooth regularizer"):
+            planned(name, ball_problem(regularizer={"l1": 0.1}))
+
+
+def test_mirror_descent_adds_a_subgradient_of_an_l1_term():
+    problem = ball_problem(regularizer={"l1": 0.3, "l2": 0.1})
+    plan = planned("noisy_mirror_descent", problem, epsilon=math.inf, T=3, eta=0.2)
+    z, total = np.zeros((1, problem.spec.d)), 0.0
+    for _ in range(3):
+        nabla = problem.gradient(z) + 0.1 * z + 0.3 * np.sign(z)
+        z = problem.spec.constraint.mirror_step(np, z, 0.2 * nabla)
+        total = total + z
+    np.testing.assert_allclose(execute(plan, problem, seed=0, replicates=[0]).w, total / 3, rtol=1e-9)
 
 
 def test_frank_wolfe_takes_the_noise_that_suits_the_set():

@@ -327,6 +327,8 @@ def test_last_iterate_accounting_needs_less_noise_and_only_where_its_theorem_app
     }
     eta, l2 = plans["last"].eta, problem.spec.regularizer.l2
     c = max(abs(1 - eta * l2), abs(1 - eta * (problem.spec.L + l2)))
+    assert plans["last"].rounds == 1
+    assert any("only the last iterate" in condition.text for condition in plans["last"].conditions)
     effective = (1 - c**200) / (1 + c**200) * (1 + c) / (1 - c)
     assert plans["last"].sigma / plans["all"].sigma == pytest.approx(math.sqrt(effective / 200), rel=1e-3)
     convex = make_problem(regularizer=0.0)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dprepro.analysis.intervals import Interval
+from dprepro.analysis.intervals import Interval, differ
 from dprepro.analysis.rates import count_verdict, exact_exponent, exponent, rate_verdict
 
 X = [1e3, 2e3, 4e3, 8e3]
@@ -44,6 +44,8 @@ def test_points_without_usable_values_are_left_out_and_too_few_give_nan():
         ((-2.6, -2.7, -2.5), -2.0, -1.85, "faster than the bound"),
         ((-2.6, -2.7, -2.5), np.nan, np.nan, "no exponent to compare"),
         ((np.nan, np.nan, np.nan), -2.0, np.nan, "not measurable"),
+        ((-0.9, -2.5, 1.4), -2.0, np.nan, "too wide to tell"),
+        ((2.2, 2.1, 2.3), 1.0, 2.3, "not reached"),
     ],
 )
 def test_rate_verdicts(measured, theory, printed, verdict):
@@ -54,4 +56,19 @@ def test_count_verdicts():
     assert count_verdict(1.16, 1.0) == "agrees"
     assert count_verdict(1.5, 1.0) == "more than stated"
     assert count_verdict(0.5, 1.0) == "fewer than stated"
+    assert count_verdict(2.6, 3.0, 2.63) == "agrees"
     assert count_verdict(0.5, float("nan")) == "no exponent to compare"
+
+
+def test_two_means_differ_when_welchs_interval_says_so():
+    rng = np.random.default_rng(0)
+    one = rng.normal(size=40)
+    assert not differ(one, one + 0.1)
+    assert differ(one, one + 2.0)
+    assert differ(np.ones(3), np.full(3, 2.0))
+    assert not differ(np.ones(3), np.ones(3))
+    from scipy.stats import ttest_ind
+
+    for shift in np.linspace(0.0, 1.5, 16):
+        other = 2.0 * rng.normal(size=25) + shift
+        assert differ(one, other) == (ttest_ind(one, other, equal_var=False).pvalue < 0.05)

@@ -8,7 +8,7 @@ from dprepro.algorithms import get_algorithm, names
 from dprepro.errors import LedgerMismatch, RunFailed, UserError
 from dprepro.privacy.audit import audit
 from dprepro.privacy.calibrate import smallest_scale
-from dprepro.privacy.cases import linear_case
+from dprepro.privacy.cases import linear_case, sampled_case
 from dprepro.privacy.events import GaussianEvent, QueryPart
 from dprepro.privacy.mechanisms import GaussianMechanism
 from dprepro.regularizers import Regularizer
@@ -74,6 +74,23 @@ def test_planted_noise_halved_is_caught_under_last_iterate_accounting(monkeypatc
     monkeypatch.setattr(GaussianMechanism, "_noise_block", lambda self, *block: 0.5 * original(self, *block))
     with pytest.raises(RunFailed, match="the accountant is wrong"):
         audit(algorithm, variant="certified", epsilon=2.0, delta=1e-5, replicates=8000, seed=1)
+
+
+def test_planted_noise_halved_is_caught_in_poisson_batches(monkeypatch):
+    algorithm = _PoissonSGD()
+    row = audit(algorithm, variant="certified", epsilon=2.0, delta=1e-5, replicates=8000, seed=1)
+    assert 0.3 < row["epsilon_audited"] <= row["epsilon_accounted"]
+    original = GaussianMechanism._noise_block
+    monkeypatch.setattr(GaussianMechanism, "_noise_block", lambda self, *block: 0.5 * original(self, *block))
+    with pytest.raises(RunFailed, match="the accountant is wrong"):
+        audit(algorithm, variant="certified", epsilon=2.0, delta=1e-5, replicates=8000, seed=1)
+
+
+class _PoissonSGD(type(get_algorithm("dp_sgd"))):
+    """DP-SGD with Poisson batches on the case that makes a drawn record leak all it can."""
+
+    def audit_case(self):
+        return sampled_case({"T": 20, "b": 10, "eta": 1.0, "sampling": "poisson"})
 
 
 class _LastIterate(type(get_algorithm("dp_gd"))):

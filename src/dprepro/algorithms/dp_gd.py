@@ -77,13 +77,14 @@ class DPGD(Algorithm):
         return DPGDPlan(
             algorithm=self.name,
             variant=setting.variant,
-            theorem="WYX17, Theorem 6.1",
+            theorem="WYX17, Theorem 6.1" if release == "all" else "Bok, Su and Altschuler 2024, last iterate",
             n=n,
             d=problem.d,
             epsilon=setting.epsilon,
             delta=setting.delta,
             sigma=sigma,
-            rounds=T,
+            # Where the last iterate alone is released, no other is kept.
+            rounds=T if release == "all" else 1,
             gradient_evaluations=T * n,
             utility=_utility(setting, mu),
             events=(
@@ -95,7 +96,7 @@ class DPGD(Algorithm):
                     _contraction(setting, eta, smoothness) if release == "last" else 1.0,
                 ),
             ),
-            conditions=(Condition("eta <= 1/L", eta * smoothness <= 1.0 + 1e-12, f"eta L = {eta * smoothness:.3g}"),),
+            conditions=_conditions(eta * smoothness, release),
             T=T,
             eta=eta,
             c=c,
@@ -116,23 +117,34 @@ class DPGD(Algorithm):
             # Its mean over the steps is the expectation over a uniform output that Theorem 6.3 bounds.
             ex.observe(SQUARED_GRADIENT, ex.xp.sum(nabla * nabla, axis=-1))
             x = ex.project(x - plan.eta * (nabla + z))
+            if plan.release == "all":
+                ex.checkpoint(x)
+        if plan.release == "last":
             ex.checkpoint(x)
         return x if chosen is None else output
 
 
-def _contraction(setting: Setting, eta: float, smoothness: float) -> float:
-    """Return the Lipschitz constant of x -> x - eta grad F^r(x), below 1 under strong convexity.
+def _conditions(eta_L: float, release: str) -> tuple[Condition, ...]:
+    conditions: tuple[Condition, ...] = (Condition("eta <= 1/L", eta_L <= 1.0 + 1e-12, f"eta L = {eta_L:.3g}"),)
+    if release == "last":
+        conditions += (Condition("only the last iterate is released", True, "no other iterate is recorded"),)
+    return conditions
 
-    A projection is 1-Lipschitz, so a constraint changes nothing.
+
+def _contraction(setting: Setting, eta: float, smoothness: float) -> float:
+    """Return the Lipschitz constant 1 - eta mu of x -> x - eta grad F^r(x), for eta <= 2/(mu + L).
+
+    A projection is 1-Lipschitz, so a constraint changes nothing. Beyond that step the constant comes from the steep
+    directions, where iterates change sides, and the bound would not be attained.
     """
     l2 = setting.problem.mu
     if not (setting.problem.loss.convex and l2 > 0.0):
         raise UserError("dp_gd with release=last needs strong convexity: add an l2 regularizer, or set release=all.")
-    c = max(abs(1.0 - eta * l2), abs(1.0 - eta * smoothness))
-    if c >= 1.0:
-        raise UserError(f"dp_gd with release=last needs eta < {2.0 / smoothness:.3g}, got {eta:g}: give a smaller eta.")
+    largest = 2.0 / (l2 + smoothness)
+    if eta > largest * (1.0 + 1e-12):
+        raise UserError(f"dp_gd with release=last needs eta <= {largest:.3g}, got {eta:g}: give a smaller eta.")
     # A step that jumps to the optimum forgets everything before it; the formula wants a positive number.
-    return max(c, 1e-12)
+    return max(1.0 - eta * l2, 1e-12)
 
 
 def _utility(setting: Setting, mu: float) -> UtilityBound:

@@ -116,7 +116,8 @@ def _step_size(setting: Setting, T: int, sigma: float) -> float:
     """
     problem = setting.problem
     radius = problem.constraint.radius
-    steepest = radius * (problem.G + problem.regularizer.l2 * radius)
+    l1_slope = problem.regularizer.l1 * math.sqrt(problem.d)
+    steepest = radius * (problem.G + problem.regularizer.l2 * radius + l1_slope)
     second_moment = steepest**2 + (sigma * _spread(setting)) ** 2
     eta = math.sqrt(2.0 * problem.constraint.bregman_radius(problem.d) / (T * second_moment))
     return STEP_FACTOR_IN_PRACTICE * eta if setting.variant == "practical" else eta

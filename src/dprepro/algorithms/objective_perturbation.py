@@ -179,14 +179,17 @@ def _without_noise(setting: Setting, Delta: float | None) -> float:
 
 
 def _utility(setting: Setting, noise: str) -> UtilityBound | None:
-    """Return the papers' bounds as WYX17's tables quote them, with ||w*|| taken as 1."""
+    """Return the papers' own bounds, with ||w*|| taken as 1.
+
+    For pure epsilon CMS11's has p^2 where WYX17's Table 1, which compares (epsilon, delta)-methods, quotes p.
+    """
     problem, signal = setting.problem, setting.signal()
     n_epsilon = problem.n * setting.epsilon
     if noise == "gamma":
         if not problem.mu > 0:
             return None
         formula = "p^2 ln(p)^2 G^2 / (n^2 epsilon^2 mu)"
-        value = (problem.d * math.log(problem.d) * problem.G / n_epsilon) ** 2 / problem.mu
+        value = (problem.d * math.log(max(problem.d, math.e)) * problem.G / n_epsilon) ** 2 / problem.mu
         return UtilityBound("CMS11", "optimality gap", formula, value)
     if problem.mu > 0:
         formula = "p G^2 ln(1/delta) / (n^2 epsilon^2 mu) + L ||w*||^2 / (n epsilon)"

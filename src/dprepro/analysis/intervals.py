@@ -31,6 +31,18 @@ def mean_interval(values: np.ndarray, level: float = LEVEL) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def differ(one: np.ndarray, other: np.ndarray, level: float = LEVEL) -> bool:
+    """Whether Welch's interval of the difference of two means leaves out zero."""
+    from scipy.special import stdtrit
+
+    shares = [float(np.var(values, ddof=1)) / values.size for values in (one, other)]
+    total = sum(shares)
+    if total == 0.0:
+        return bool(np.mean(one) != np.mean(other))
+    freedom = total**2 / sum(share**2 / (values.size - 1) for share, values in zip(shares, (one, other), strict=True))
+    return bool(abs(np.mean(one) - np.mean(other)) > stdtrit(freedom, 0.5 + level / 2) * np.sqrt(total))
+
+
 def curves(frame: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
     """Return mean, low and high of `value` over replicates for each group; infinite and NaN values are left out.
 

@@ -14,6 +14,10 @@ RESAMPLES = 2000
 TOLERANCE = 0.15
 # Gradient complexities hide logarithms, which over one or two decades have an exponent of up to 0.2.
 COUNT_TOLERANCE = 0.2
+# Logarithms change an exponent by less than this over such a range; more is another bound.
+LOGARITHMS = 0.4
+# An interval wider than twice this cannot tell one bound from another.
+WIDEST = 0.3
 
 
 def exponent(x: Sequence[float], samples: Sequence[np.ndarray], level: float = LEVEL) -> Interval:
@@ -49,24 +53,27 @@ def rate_verdict(measured: Interval, theory: float, with_logarithms: float = flo
     """Say how a measured exponent stands to that of an upper bound; smaller is better for every axis.
 
     `theory` is the bound's exponent in the limit, `with_logarithms` that of the bound as printed over the measured
-    points; an exponent between the two agrees.
+    points; an exponent between the two agrees. If they differ by more than logarithms do, only the first counts.
     """
     if np.isnan(theory) or np.isnan(measured.mean):
         return "no exponent to compare" if np.isnan(theory) else "not measurable"
-    if measured.high < np.fmin(theory, with_logarithms) - TOLERANCE:
+    if abs(with_logarithms - theory) > LOGARITHMS:
+        with_logarithms = theory
+    low, high = np.fmin(theory, with_logarithms) - TOLERANCE, np.fmax(theory, with_logarithms) + TOLERANCE
+    if measured.high < low:
         return "faster than the bound"
-    if measured.low > np.fmax(theory, with_logarithms) + TOLERANCE:
+    if measured.low > high:
         return "not reached"
-    return "agrees"
+    return "agrees" if measured.high - measured.low <= 2.0 * WIDEST else "too wide to tell"
 
 
-def count_verdict(counted: float, stated: float) -> str:
-    """Say how the exponent of a count stands to the stated one, logarithms aside."""
+def count_verdict(counted: float, stated: float, with_logarithms: float = float("nan")) -> str:
+    """Say how the exponent of a count stands to the stated one, in the limit and with its logarithms."""
     if np.isnan(stated) or np.isnan(counted):
         return "no exponent to compare"
-    if abs(counted - stated) <= COUNT_TOLERANCE:
-        return "agrees"
-    return "fewer than stated" if counted < stated else "more than stated"
+    if counted < np.fmin(stated, with_logarithms) - COUNT_TOLERANCE:
+        return "fewer than stated"
+    return "more than stated" if counted > np.fmax(stated, with_logarithms) + COUNT_TOLERANCE else "agrees"
 
 
 def _resampled_means(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:

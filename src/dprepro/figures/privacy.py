@@ -32,9 +32,6 @@ def certificates(frame: pd.DataFrame) -> Figure:
     axes.set_yticks(range(len(rows)), [f"{experiment}: {label}" for experiment, label in reversed(rows)])
     axes.set_xscale("log")
     axes.set_xlabel("epsilon: bar claimed, dot accounted, arrow no finite bound")
-    for epsilon in epsilons:
-        axes.plot([], [], "o-", color=colour[epsilon], markersize=4, label=f"claimed {epsilon:g}")
-    axes.legend(loc="upper right", fontsize=7, frameon=False)
     figure.tight_layout()
     return figure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,7 +18,21 @@ from dprepro.analysis.intervals import mean_interval
 from dprepro.figures import style
 from dprepro.sweeps import NONSMOOTH
 
-_MARKERS = {"published": "o", "certified": "s", "practical": "^"}
+
+@dataclass(frozen=True)
+class _Line:
+    """One line of a panel."""
+
+    entry: str
+    algorithm: str
+    name: str
+    number: int
+    rows: pd.DataFrame
+
+    @property
+    def marker(self) -> str:
+        """The marker of the line."""
+        return style.MARKERS[self.number % len(style.MARKERS)]
 
 
 def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, str]:
@@ -26,8 +41,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     frame = frame.assign(noise=np.where(frame["variant"] == "published", "published noise", "accounted noise"))
     axes_names = list(dict.fromkeys(frame["axis"]))
     rows = list(dict.fromkeys(zip(frame["problem"], frame["noise"], strict=True)))
-    entries = list(dict.fromkeys(frame["entry"]))
-    colour = style.colours(entries)
+    colour = style.colours(list(dict.fromkeys(frame["algorithm"])))
     columns = [*axes_names, "gradient evaluations"]
     drawn, grid = plt.subplots(
         len(rows), len(columns), figsize=(1.9 + 1.85 * len(columns), 0.9 + 1.85 * len(rows)), squeeze=False
@@ -35,17 +49,17 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     for row, (problem, noise) in enumerate(rows):
         here = frame[(frame["problem"] == problem) & (frame["noise"] == noise)]
         for column, axis in enumerate(axes_names):
-            _error_panel(grid[row, column], here[here["axis"] == axis], colour, metadata)
+            _error_panel(grid[row, column], here, axis, colour, metadata)
             grid[row, column].set_xlabel(axis)
         first = "n" if "n" in axes_names else axes_names[0]
-        _evaluations_panel(grid[row, -1], here[here["axis"] == first], colour)
+        _evaluations_panel(grid[row, -1], here, first, colour)
         grid[row, -1].set_xlabel(first)
         grid[row, 0].set_ylabel(f"{here['metric'].iloc[0]}\n{problem}, {noise}", fontsize=7)
         _legend(grid[row, -1], here, colour)
     drawn.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, x=0.02, ha="left")
     # The names stand to the right of the last panel: longer ones need more room.
     width, height = drawn.get_size_inches()
-    room = 0.1 + 0.055 * max(len(name) for name in _names(frame))
+    room = 0.1 + 0.055 * max(len(line.name) for line in _lines(frame))
     drawn.subplots_adjust(
         left=0.95 / width,
         right=1.0 - room / width,
@@ -59,32 +73,42 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     return drawn, _caption(frame, metadata)
 
 
-def _error_panel(axes: Axes, rows: pd.DataFrame, colour: Mapping[str, Any], metadata: Mapping[str, Any]) -> None:
-    if rows.empty:
+def _error_panel(
+    axes: Axes, rows: pd.DataFrame, axis: str, colour: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> None:
+    here = rows[rows["axis"] == axis]
+    if here.empty:
         axes.set_axis_off()
         return
-    axis = rows["axis"].iloc[0]
-    for entry, variant, line in _lines(rows):
+    for line in _lines(rows):
         x, intervals = [], []
-        for _, point in line.groupby("axis_value"):
+        for _, point in line.rows[line.rows["axis"] == axis].groupby("axis_value"):
             finite = point["value"][np.isfinite(point["value"])].to_numpy()
             if finite.size:
                 x.append(float(point["axis_value"].iloc[0]))
                 intervals.append(mean_interval(finite))
+        if not x:
+            continue
         means = np.array([interval.mean for interval in intervals])
         low = np.array([max(interval.low, 0.3 * interval.mean) for interval in intervals])
         high = np.array([interval.high for interval in intervals])
         axes.errorbar(
-            x, means, yerr=np.clip([means - low, high - means], 0.0, None), color=colour[entry],
-            marker=_MARKERS[variant], markersize=3, linewidth=1.0, elinewidth=0.7,
+            x, means, yerr=np.clip([means - low, high - means], 0.0, None), color=colour[line.algorithm],
+            marker=line.marker, markersize=3, linewidth=1.0, elinewidth=0.7,
         )  # fmt: skip
-        _guide(axes, x, means, metadata["methods"][entry].get("exponents", {}).get(axis), colour[entry])
-    _logarithmic(axes)
+        slope = metadata["methods"][line.entry].get("exponents", {}).get(axis)
+        _guide(axes, x, means, slope, colour[line.algorithm])
+    _logarithmic(axes, here["axis_value"])
 
 
-def _logarithmic(axes: Axes) -> None:
+def _logarithmic(axes: Axes, values: pd.Series) -> None:
+    """Make both axes logarithmic and name the ends and the middle of the values on the first."""
     axes.set_xscale("log")
     axes.set_yscale("log")
+    ordered = sorted(set(values))
+    shown = sorted({ordered[0], ordered[len(ordered) // 2], ordered[-1]})
+    axes.set_xticks(shown, [f"{value:g}" for value in shown])
+    axes.set_xticks(ordered, minor=True)
     axes.xaxis.set_minor_formatter(NullFormatter())
     low, high = axes.get_ylim()
     if np.ceil(np.log10(low)) <= np.floor(np.log10(high)):
@@ -102,34 +126,41 @@ def _guide(axes: Axes, x: list[float], means: np.ndarray, exponent: float | None
     axes.plot(span, height * (span / middle) ** exponent, color=colour, linewidth=0.6, linestyle=":")
 
 
-def _evaluations_panel(axes: Axes, rows: pd.DataFrame, colour: Mapping[str, Any]) -> None:
-    for entry, variant, line in _lines(rows):
-        counts = line.groupby("axis_value")["gradient_evaluations"].first()
-        axes.plot(counts.index, counts, color=colour[entry], marker=_MARKERS[variant], markersize=3, linewidth=1.0)
+def _evaluations_panel(axes: Axes, rows: pd.DataFrame, axis: str, colour: Mapping[str, Any]) -> None:
+    for line in _lines(rows):
+        counts = line.rows[line.rows["axis"] == axis].groupby("axis_value")["gradient_evaluations"].first()
+        axes.plot(counts.index, counts, color=colour[line.algorithm], marker=line.marker, markersize=3, linewidth=1.0)
     axes.set_title("gradient evaluations", fontsize=7.5)
-    _logarithmic(axes)
+    _logarithmic(axes, rows[rows["axis"] == axis]["axis_value"])
 
 
-def _names(rows: pd.DataFrame) -> list[str]:
-    """Return the names of the lines; the variant is named where it is not the published one."""
-    return [
-        f"{line['method'].iloc[0]}{'' if variant == 'published' else f' ({variant})'}"
-        for _, variant, line in _lines(rows)
-    ]
+def _lines(rows: pd.DataFrame) -> Iterator[_Line]:
+    """Yield the lines of a panel: colours tell algorithms apart, markers the lines of one row of panels."""
+    for number, (_, line) in enumerate(rows.groupby(["entry", "variant"], sort=False)):
+        first = line.iloc[0]
+        yield _Line(str(first["entry"]), str(first["algorithm"]), _name(line), number, line)
 
 
-def _lines(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """Yield entry, variant and rows of each line."""
-    for _, line in rows.groupby(["entry", "variant"], sort=False):
-        yield str(line["entry"].iloc[0]), str(line["variant"].iloc[0]), line
+def _name(line: pd.DataFrame) -> str:
+    """Return the name of a line: the variant where it is not the published one, and the epsilon away from its axis."""
+    first = line.iloc[0]
+    variant = "" if first["variant"] == "published" else f" ({first['variant']})"
+    away = line[line["axis"] != "epsilon"]["epsilon"]
+    epsilon = f", eps {away.iloc[0]:g}" if len(away) else ""
+    return f"{first['method']}{variant}{epsilon}"
 
 
 def _legend(axes: Axes, rows: pd.DataFrame, colour: Mapping[str, Any]) -> None:
-    """Name the lines to the right of the last panel, each in its colour."""
-    for number, (name, (entry, _, _)) in enumerate(zip(_names(rows), _lines(rows), strict=True)):
+    """Name the lines to the right of the last panel, each with its marker in its colour."""
+    for line in _lines(rows):
+        height = 0.97 - 0.105 * line.number
+        axes.plot(
+            1.08, height - 0.03, line.marker, color=colour[line.algorithm], markersize=3, transform=axes.transAxes,
+            clip_on=False,
+        )  # fmt: skip
         axes.annotate(
-            name, xy=(1.06, 0.97 - 0.105 * number), xycoords="axes fraction", color=colour[entry], fontsize=6.5,
-            va="top", annotation_clip=False,
+            line.name, xy=(1.12, height), xycoords="axes fraction", color="0.15", fontsize=6.5, va="top",
+            annotation_clip=False,
         )  # fmt: skip
 
 
@@ -139,13 +170,14 @@ def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
         [
             f"**{metadata['paper']}.** {metadata['title']}. Mean error and 95 % interval over replicates along each "
             "axis, and gradient evaluations; dotted lines have the slope of the paper's bound and no "
-            "height of their own. Every point is one dataset: intervals do not speak of others.",
+            "height of their own; names give the claimed epsilon where it is not the axis. Every point is one "
+            "dataset: intervals do not speak of others.",
             "",
             f"Problems: {problems}.",
             "",
             f"{origin.data_line(frame, metadata)}. {origin.problem_line(metadata)}",
             "",
-            origin.failures_line(frame),
+            origin.sweep_failures_line(frame),
             "",
             f"Made by {origin.made_line(metadata)}.",
         ]

@@ -93,7 +93,7 @@ def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
             "",
             f"{origin.data_line(frame, metadata)}. {origin.problem_line(metadata)}",
             "",
-            origin.failures_line(frame),
+            origin.sweep_failures_line(frame),
             "",
             f"Made by {origin.made_line(metadata)}.",
         ]

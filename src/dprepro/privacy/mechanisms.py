@@ -337,10 +337,9 @@ class Ledger:
         """
         if self.entries() != self._planned:
             raise LedgerMismatch(f"The run drew {self.entries()}, but its plan accounts for {self._planned}.")
-        gaussians = [event for event in leaves(self._planned) if isinstance(event, GaussianEvent)]
-        kinds = {part.full for event in gaussians for part in event.parts}
+        kinds = {kind for event in leaves(self._planned) for kind in _looks_at(event)}
         for kind, asked, name in ((True, full, "full gradients"), (False, sampled, "sampled gradients")):
-            if asked and gaussians and kind not in kinds:
+            if asked and kind not in kinds:
                 raise LedgerMismatch(f"The run looked at {name}, but no event of its plan has such a part.")
 
     def _mechanism(self, label: str, kind: type[AnyMechanism]) -> AnyMechanism:
@@ -357,6 +356,18 @@ class Ledger:
             return event if event.label in self._conditions else None
         entry: Event = self._mechanisms[event.label].ledger_entry()
         return entry
+
+
+def _looks_at(event: Event) -> set[bool]:
+    """Return whether an event covers queries of all records (True), of random batches (False), or both.
+
+    An unprotected event states that data are used without noise, of whatever kind; a tree gets its vectors in turn.
+    """
+    if isinstance(event, GaussianEvent):
+        return {part.full for part in event.parts}
+    if isinstance(event, (UnprotectedEvent, TreeEvent)):
+        return {True, False}
+    return set() if isinstance(event, ConditionEvent) else {True}
 
 
 def _laplace(uniforms: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
     Audits run on small worst-case data with letters of their own; a plan with unprotected events has no audit.
     """
     rows = []
-    for job, plan, certificate in _certified(plans):
+    for job, plan, certificate, single in _certified(plans):
         rows.append(
             {
                 "algorithm": plan["algorithm"],
@@ -44,23 +44,25 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
                 "conditions_met": all(condition["holds"] for condition in certificate["conditions"]),
                 "accountant": certificate["accountant"],
                 "verdict": certificate["verdict"],
+                "single": single,
             }
         )
     frame = pd.DataFrame(rows).sort_values(["experiment", "method", "variant", "epsilon_claimed"], ignore_index=True)
     keys = ["algorithm", "variant", "epsilon_claimed", "delta"]
     proven = audits.groupby(keys, as_index=False)["epsilon_audited"].max()
     merged = frame.merge(proven, on=keys, how="left")
-    merged.loc[merged["epsilon_accounted"] == float("inf"), "epsilon_audited"] = float("nan")
-    return merged
+    # The points of sweeps have letters of their own, and a plan with unprotected events has no audit.
+    merged.loc[~merged["single"] | (merged["epsilon_accounted"] == float("inf")), "epsilon_audited"] = float("nan")
+    return merged.drop(columns="single")
 
 
-def _certified(files: Sequence[Path]) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]:
-    """Yield job, plan and certificate of every plan, those of sweeps point by point."""
+def _certified(files: Sequence[Path]) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]]:
+    """Yield job, plan and certificate of every plan, those of sweeps point by point, and whether it is a single run."""
     for path in files:
         record = read_json(path)
         for point in record.get("points", [record]):
             if not point.get("refused"):
-                yield record["job"], point["plan"], point["certificate"]
+                yield record["job"], point["plan"], point["certificate"], "points" not in record
 
 
 def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path) -> None:

@@ -87,20 +87,27 @@ def _chosen(
 ) -> tuple[Plan, list[dict[str, Any]]]:
     """Return the plan with the best letters, and how the candidates did.
 
-    With more than one candidate each runs on the tuning seed; the best has the smallest mean of the metric among
-    those of which no replicate failed.
+    With more than one candidate each runs on the tuning seed; the best has the fewest failed replicates and, among
+    equals, the smallest mean of the metric. A candidate that the algorithm refuses is passed over.
     """
     algorithm = get_algorithm(spec["algorithm"])
     setting = Setting(problem.spec, point["epsilon"], spec["delta"], spec["variant"])
     candidates = spec["candidates"]
     if len(candidates) == 1:
         return algorithm.plan(setting, **candidates[0]), []
-    plans = [algorithm.plan(setting, **letters) for letters in candidates]
-    trials = []
-    for letters, plan in zip(candidates, plans, strict=True):
+    plans, trials, refusals = [], [], []
+    for letters in candidates:
+        try:
+            plan = algorithm.plan(setting, **letters)
+        except UserError as error:
+            refusals.append(error)
+            continue
         result = _execute(spec, plan, problem, point["tuning_seed"])
+        plans.append(plan)
         failed = int(np.sum(~(result.final_objective <= optimum["objective_at_zero"])))
         trials.append({"letters": letters, "mean": float(np.mean(_metric(spec, result, optimum))), "failed": failed})
+    if not plans:
+        raise refusals[0]
     best = min(range(len(trials)), key=lambda number: (trials[number]["failed"], _last_if_nan(trials[number]["mean"])))
     return plans[best], trials
 

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dprepro.analysis.intervals import Interval, mean_interval
-from dprepro.analysis.rates import count_verdict, exact_exponent, exponent, rate_verdict
+from dprepro.analysis.intervals import Interval, differ, mean_interval
+from dprepro.analysis.rates import LOGARITHMS, count_verdict, exact_exponent, exponent, rate_verdict
+from dprepro.origin import span
 from dprepro.sweeps import NONSMOOTH
 from dprepro.tables import markdown_rows
 
@@ -53,14 +54,18 @@ def _axis_rows(axis: str, rows: pd.DataFrame, claims: Mapping[str, Any]) -> Iter
     verdict = _with_remarks(rate_verdict(measured, theory, printed), rows)
     yield _row(common, name, theory, measured, verdict, printed)
     rounds = [float(point["rounds"].iloc[0]) for point in points]
-    if len(set(rounds)) > 1:
+    if 0.0 < abs(exact_exponent(x, rounds)) < LOGARITHMS:
+        # The rounds grow like a logarithm: without them the bound's own exponent is left.
         divided = exponent(x, [value / count for value, count in zip(values, rounds, strict=True)])
-        yield _row(common, name + PER_ROUND, theory, divided, rate_verdict(divided, theory))
+        yield _row(common, name + PER_ROUND, theory, divided, _with_remarks(rate_verdict(divided, theory), rows))
     if axis == "n":
         counted = exact_exponent(x, [float(point["gradient_evaluations"].iloc[0]) for point in points])
         stated = float(claims.get("evaluations", np.nan))
         exact = Interval(counted, counted, counted)
-        yield _row(common, f"{EVALUATIONS}: exponent in n", stated, exact, count_verdict(counted, stated))
+        power = float(claims.get("evaluations_log_power", 0.0))
+        logarithms = stated + power * exact_exponent(x, np.log(x).tolist())
+        verdict = count_verdict(counted, stated, logarithms)
+        yield _row(common, f"{EVALUATIONS}: exponent in n", stated, exact, verdict, logarithms if power else np.nan)
 
 
 def _nonsmooth_row(rows: pd.DataFrame, claims: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,11 +115,14 @@ def _common(rows: pd.DataFrame, used: pd.DataFrame, claims: Mapping[str, Any]) -
         "epsilon_accounted": worst["epsilon_accounted"],
         "privacy": worst["privacy_verdict"],
         "delta": first["delta"],
-        "n": _range(rows["n"]),
-        "d": _range(rows["d"]),
+        "epsilon": span(rows["epsilon"]),
+        "n": span(rows["n"]),
+        "d": span(rows["d"]),
         "points": int(used["axis_value"].nunique()),
         "replicates": int(rows["replicate"].nunique()),
         "failed": int((used["failure"] != "").sum()),
+        "algorithm": first["algorithm"],
+        "set_here": first["set_here"],
         "bound": claims.get("bound", ""),
         "complexity": claims.get("complexity", ""),
         "source": claims.get("source", ""),
@@ -138,15 +146,10 @@ def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
     return "; ".join(remarks)
 
 
-def _range(numbers: pd.Series) -> str:
-    low, high = int(numbers.min()), int(numbers.max())
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
 def summary(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return the paper's table with measured exponents in place, and what follows from them, in Markdown."""
     titles = [f"- `{key}`: {title}" for key, title in metadata["problems"].items()]
-    parts = ["Problems:", "", *titles, "", "## As in the paper", "", markdown_rows(_wide(rows))]
+    parts = ["Problems:", "", *titles, "", "## The paper's table, measured", "", markdown_rows(_wide(rows))]
     return "\n".join([*parts, "", "## What the numbers say", "", *conclusions(rows, frame), "", "## All quantities"])
 
 
@@ -162,6 +165,8 @@ def _wide(rows: pd.DataFrame) -> pd.DataFrame:
                 line[quantity] = _cell(cells.get(quantity))
         line["epsilon claimed"] = first["epsilon_claimed"]
         line["epsilon accounted"] = first["epsilon_accounted"]
+        line["failed"] = f"{first['failed']} of {first['points'] * first['replicates']}"
+        line["verdict"] = first["verdict"]
         lines.append(line)
     return pd.DataFrame(lines)
 
@@ -176,6 +181,8 @@ def _cell(row: Mapping[str, Any] | None) -> str:
     theory = row["theory"]
     if row["quantity"] == NONSMOOTH_QUANTITY:
         word = "yes" if row["measured"] else "no"
+        if row["failed"] and row["failed"] == row["replicates"]:
+            word = "runs, all worse than w = 0"
         return word if np.isnan(theory) else f"{word} (paper: {'yes' if theory else 'no'})"
     bound = "" if np.isnan(theory) else f" (bound {theory:.3g})"
     interval = "" if row["ci_low"] == row["ci_high"] else f" [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
@@ -193,19 +200,25 @@ def conclusions(rows: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
 
 
 def _repaired(rows: pd.DataFrame) -> Iterator[str]:
-    """Say where the same bound is reached by one calibrated variant of a method and missed by another."""
+    """Say which algorithms reach their bound as published and miss it with calibrated noise, and what repairs it."""
     slopes = rows[rows["quantity"].str.endswith("exponent in n") & ~rows["quantity"].str.startswith(EVALUATIONS)]
-    calibrated = slopes[slopes["variant"] != "published"].dropna(subset=["theory", "measured"])
-    for _, group in calibrated.groupby("bound", sort=False):
-        missed = group[group["verdict"].str.startswith("not reached")]
-        reached = group[~group["verdict"].str.startswith("not reached")]
-        against = "; ".join(f"{row['method']} ({row['variant']}) {row['measured']:.2f}" for row in _records(reached))
-        for lost in _records(missed):
+    slopes = slopes.dropna(subset=["theory", "measured"])
+    for algorithm, group in slopes.groupby("algorithm", sort=False):
+        missed = group["verdict"].str.startswith("not reached")
+        calibrated = group["variant"] != "published"
+        reached = group[calibrated & ~missed]
+        for lost in _records(group[calibrated & missed]) if (~calibrated & ~missed).any() else []:
             yield (
-                f"{lost['problem']}: with honest noise {lost['method']} ({lost['variant']}) falls only as "
-                f"n^{lost['measured']:.2f} [{lost['ci_low']:.2f}, {lost['ci_high']:.2f}], short of the bound's "
-                f"n^{lost['theory']:g}" + (f"; for comparison: {against}." if against else ".")
+                f"{lost['problem']}: {algorithm} has the bound's n^{lost['theory']:g} with the published noise; with "
+                f"the noise that its privacy needs, {_fall(lost)} [{lost['ci_low']:.2f}, {lost['ci_high']:.2f}]"
+                + "".join(f"; calibrated alike, {_fall(row)}" for row in _records(reached))
+                + "."
             )
+
+
+def _fall(row: Mapping[str, Any]) -> str:
+    failed = f" ({row['failed']} of {row['points'] * row['replicates']} runs worse than w = 0)" if row["failed"] else ""
+    return f"{row['method']} ({row['variant']}) falls as n^{row['measured']:.2f}{failed}"
 
 
 def _overspent(rows: pd.DataFrame) -> Iterator[str]:
@@ -213,10 +226,12 @@ def _overspent(rows: pd.DataFrame) -> Iterator[str]:
     for row in _records(published):
         claimed, accounted = row["epsilon_claimed"], row["epsilon_accounted"]
         if not accounted <= claimed:
-            spent = f"{accounted:.3g}" if np.isfinite(accounted) else "without bound"
+            proven = str(row["privacy"]).startswith("not private")
+            spent = f"{accounted:.3g}" if np.isfinite(accounted) else "no finite epsilon"
+            set_here = f" and {row['set_here']} set here," if row["set_here"] else ","
             yield (
-                f"{row['problem']}: {row['method']} as published claims epsilon = {claimed:g} and spends {spent} "
-                f"({row['privacy']})."
+                f"{row['problem']}: the published noise of {row['method']}, open constants taken as 1{set_here} claims "
+                f"epsilon = {claimed:g} and {'spends' if proven else 'is accounted at most'} {spent}."
             )
 
 
@@ -240,7 +255,8 @@ def _ranking(last: pd.DataFrame, where: str) -> Iterator[str]:
         return
     order = sorted(intervals, key=lambda key: intervals[key].mean)
     best = intervals[order[0]]
-    level = [f"{key[0]} ({key[1]})" for key in order[1:] if intervals[key].low <= best.high]
+    values = {key: group["value"].to_numpy() for key, group in last.groupby(["method", "variant"], sort=False)}
+    level = [f"{key[0]} ({key[1]})" for key in order[1:] if not differ(values[key], values[order[0]])]
     first = last.iloc[0]
     yield (
         f"{first['problem']}, {where}, epsilon = {first['epsilon']:g} accounted for all: {order[0][0]} ({order[0][1]}) "

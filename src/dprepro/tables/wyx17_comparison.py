@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dprepro.analysis.intervals import Interval, mean_interval
+from dprepro.analysis.intervals import Interval, differ, mean_interval
 
 # A gap within this factor of the best counts as nearly as good when costs are compared.
 NEAR = 2.0
@@ -18,14 +18,14 @@ NEAR = 2.0
 def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
     """Return a row per problem, epsilon and method, the best first.
 
-    `theory` is the gap at w = 0, what doing nothing costs; `verdict` says how a method stands to the best one of its
-    problem and epsilon. `letters` are those chosen by the rule, `tried` the number of candidates.
+    `gap_at_zero` is what doing nothing costs; there is no bound to compare with. `verdict` says how a method stands to
+    the best one of its problem and epsilon. `letters` are those chosen by the rule, `tried` the number of candidates.
     """
     rows: list[dict[str, Any]] = []
     for _, here in frame.groupby(["problem", "epsilon"], sort=False):
-        group = [_row(runs) for _, runs in here.groupby(["entry", "variant"], sort=False)]
-        group.sort(key=lambda row: (row["failed"] > 0 or np.isnan(row["measured"]), row["measured"]))
-        rows += [row | {"verdict": _verdict(row, group[0])} for row in group]
+        group = [(_row(runs), runs["value"].to_numpy()) for _, runs in here.groupby(["entry", "variant"], sort=False)]
+        group.sort(key=lambda item: (item[0]["failed"] > 0 or np.isnan(item[0]["measured"]), item[0]["measured"]))
+        rows += [row | {"verdict": _verdict(row, values, *group[0])} for row, values in group]
     return pd.DataFrame(rows)
 
 
@@ -38,13 +38,15 @@ def _row(runs: pd.DataFrame) -> dict[str, Any]:
         "method": first["method"],
         "variant": first["variant"],
         "quantity": first["metric"],
-        "theory": first["value_at_zero"],
+        "theory": float("nan"),
         "measured": interval.mean,
         "ci_low": interval.low,
         "ci_high": interval.high,
+        "gap_at_zero": first["value_at_zero"],
         "gradient_evaluations": first["gradient_evaluations"],
         "epsilon_claimed": first["epsilon"],
         "epsilon_accounted": first["epsilon_accounted"],
+        "covers": first["covers"],
         "delta": first["delta"],
         "n": first["n"],
         "d": first["d"],
@@ -63,14 +65,14 @@ def _letters(text: str) -> str:
     )
 
 
-def _verdict(row: Mapping[str, Any], best: Mapping[str, Any]) -> str:
+def _verdict(row: Mapping[str, Any], values: np.ndarray, best: Mapping[str, Any], best_values: np.ndarray) -> str:
     if row["refused"]:
         return f"refused: {row['refused']}"
     if row["failed"]:
         return f"{row['failed']} of {row['replicates']} replicates failed"
     if row is best:
         return "best"
-    if row["ci_low"] <= best["ci_high"]:
+    if not differ(values, best_values):
         return "level with the best"
     return f"{row['measured'] / best['measured']:.3g} times the best"
 
@@ -80,7 +82,8 @@ def summary(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]
     titles = [f"- `{key}`: {title}" for key, title in metadata["problems"].items()]
     rule = (
         "Letters were chosen per problem and epsilon: every candidate ran on the tuning seed, and the one with the "
-        "smallest mean gap among those without a failed replicate was run again on other seeds, which are reported. "
+        "fewest failed replicates and, among equals, the smallest mean gap was run again on other seeds, which are "
+        "reported. "
         "The choice looks at the data and is not charged; it shows what each method can do, not what one could release."
     )
     return "\n".join(["Problems:", "", *titles, "", rule, "", "## Conclusion", "", *conclusion(rows), "", "## Numbers"])
@@ -92,19 +95,17 @@ def conclusion(rows: pd.DataFrame) -> list[str]:
     for _, group in rows.groupby(["problem", "epsilon_claimed"], sort=False):
         usable = _usable(group)
         if usable:
-            winners.append(_name(usable[0]))
+            winners.append(usable[0]["method"])
             sentences.append(f"- {_sentence(usable)}")
     lost = [f"- {text}" for text in _losers(rows)]
-    return [f"- {_overall(winners)}", *sentences, *lost]
+    alone = list(dict.fromkeys(rows[rows["covers"] == "output"]["method"]))
+    covers = [f"- Certified for the output alone, all others for every iterate: {', '.join(alone)}."] if alone else []
+    return [f"- {_overall(winners)}", *sentences, *lost, *covers]
 
 
 def _usable(group: pd.DataFrame) -> list[dict[str, Any]]:
     records = [{str(key): value for key, value in record.items()} for record in group.to_dict("records")]
     return [row for row in records if not row["failed"] and not row["refused"] and np.isfinite(row["measured"])]
-
-
-def _name(row: Mapping[str, Any]) -> str:
-    return f"{row['method']}"
 
 
 def _overall(winners: Sequence[str]) -> str:
@@ -116,19 +117,19 @@ def _overall(winners: Sequence[str]) -> str:
 
 def _sentence(rows: Sequence[Mapping[str, Any]]) -> str:
     best = rows[0]
-    level = [_name(row) for row in rows[1:] if row["verdict"] == "level with the best"]
+    level = [row["method"] for row in rows[1:] if row["verdict"] == "level with the best"]
     near = [row for row in rows if row["measured"] <= NEAR * best["measured"]]
     cheap = min(near, key=lambda row: row["gradient_evaluations"])
     text = (
-        f"{best['problem']}, epsilon = {best['epsilon_claimed']:g}: {_name(best)} has the smallest gap, "
+        f"{best['problem']}, epsilon = {best['epsilon_claimed']:g}: {best['method']} has the smallest gap, "
         f"{best['measured']:.3g} [{best['ci_low']:.3g}, {best['ci_high']:.3g}] "
-        f"({best['measured'] / best['theory']:.2g} of the gap at w = 0)"
+        f"({best['measured'] / best['gap_at_zero']:.2g} of the gap at w = 0)"
     )
     text += f", not to be told from {' and '.join(level)}" if level else ""
     if cheap is best:
         return f"{text}; no method within a factor {NEAR:g} of it needs fewer gradients."
     return (
-        f"{text}; within a factor {NEAR:g} of it, {_name(cheap)} is the cheapest with "
+        f"{text}; within a factor {NEAR:g} of it, {cheap['method']} is the cheapest with "
         f"{best['gradient_evaluations'] / cheap['gradient_evaluations']:.3g} times fewer gradients."
     )
 
