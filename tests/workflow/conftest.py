@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PARTS = ("Snakefile", "workflow", "profiles", "config", "envs", "src/dprepro")
 SMOKE = "config/scales/smoke.yaml"
-PATIENCE_SECONDS = 300
+PATIENCE_SECONDS = 1200
 
 
 @dataclass(frozen=True)
