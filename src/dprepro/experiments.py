@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -240,10 +241,7 @@ def _check_sweeps(spec: Mapping[str, Any], where: str) -> None:
     """Check the names in a sweep experiment: problems with their datasets and axes, methods with their letters."""
     for key, problem in spec["problems"].items():
         _check_problem(problem, f"In {where}: problems.{key}")
-        axes = [name for name in {**problem["base"], **problem["sweeps"]} if name not in (ROWS, FEATURES, EPSILON)]
-        axes += ["features"] if FEATURES in problem["base"] else []
-        parameters = {**problem["dataset"].get("parameters", {}), **dict.fromkeys(axes)}
-        _check_dataset(problem["dataset"], where, parameters)
+        _check_dataset(problem["dataset"], where, _parameters(problem, {**problem["base"], **problem["sweeps"]}))
         if EPSILON not in problem["base"]:
             raise UserError(f"In {where}: problems.{key}.base has no epsilon; add one.")
     for entry, method in spec["methods"].items():
@@ -262,27 +260,30 @@ def _check_sweeps(spec: Mapping[str, Any], where: str) -> None:
             )
         for name in method.get("problems", spec["problems"]):
             _check_axes(method, spec["problems"][name], f"In {where}: methods.{entry}")
-    names = [(method["label"], variant) for method in spec["methods"].values() for variant in method["variants"]]
-    for label, variant in names:
-        shared = [m for m in spec["methods"].values() if m["label"] == label and variant in m["variants"]]
-        problems = [name for m in shared for name in m.get("problems", spec["problems"])]
-        if len(set(problems)) < len(problems):
-            raise UserError(f"In {where}: two methods are called {label!r} in the variant {variant}; rename one.")
+    seen = set()
+    for method in spec["methods"].values():
+        for line in itertools.product([method["label"]], method["variants"], method.get("problems", spec["problems"])):
+            if line in seen:
+                raise UserError(f"In {where}: two methods are called {line[0]!r} in the variant {line[1]}; rename one.")
+            seen.add(line)
+
+
+def _parameters(problem: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that a problem and its axes ask of the dataset; only their names count."""
+    names = ["features" if axis == FEATURES else axis for axis in axes if axis not in (ROWS, EPSILON)]
+    return {**problem["dataset"].get("parameters", {}), **dict.fromkeys(names)}
 
 
 def _check_axes(method: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> None:
     """Check that a method's own axes exist, that counts are whole, and that claims speak of axes."""
     base = {**problem["base"], **method.get("base", {})}
     grids = method.get("sweeps", problem["sweeps"])
-    axes = [name for name in {**base, **grids} if name not in (ROWS, FEATURES, EPSILON)]
-    axes += ["features"] if FEATURES in {**base, **grids} else []
-    parameters = {**problem["dataset"].get("parameters", {}), **dict.fromkeys(axes)}
-    _check_dataset(problem["dataset"], where.removeprefix("In "), parameters)
+    known = {**base, **grids}
+    _check_dataset(problem["dataset"], where.removeprefix("In "), _parameters(problem, known))
     for axis in (ROWS, FEATURES):
         for value in [*grids.get(axis, []), *([base[axis]] if axis in base else [])]:
             if value != int(value):
                 raise UserError(f"{where}: the axis {axis} has the value {value}; give whole numbers.")
-    known = {**base, **grids}
     for axis in method.get("claims", {}).get("exponents", {}):
         if axis not in known:
             raise UserError(f"{where}.claims.exponents has the axis {axis!r}; {_suggest(axis, list(known))}")

@@ -74,17 +74,28 @@ def _sweep_problem(key: str, problem: Mapping[str, Any]) -> str:
     )
 
 
-def sweep_failures_line(frame: pd.DataFrame) -> str:
+def sweep_caption(text: str, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
+    """Return a caption: title, what the figure shows, the problems, the data, the failures and the origin."""
+    problems = "; ".join(f"{key}: {title}" for key, title in metadata["problems"].items())
+    return "\n\n".join(
+        [
+            f"**{metadata['paper']}.** {metadata['title']}. {text}",
+            f"Problems: {problems}.",
+            f"{data_line(frame, metadata)}. {problem_line(metadata)}",
+            _sweep_failures(frame),
+            f"Made by {made_line(metadata)}.",
+        ]
+    )
+
+
+def _sweep_failures(frame: pd.DataFrame) -> str:
     """Return how many runs of each method failed, or that none did."""
-    failed = frame[frame["failure"] != ""]
-    if failed.empty:
-        return "No run failed."
     parts = []
     for _, group in frame.groupby(["problem", "method", "variant"], sort=False):
         first, count = group.iloc[0], int((group["failure"] != "").sum())
         if count:
             parts.append(f"{first['problem']}, {first['method']} ({first['variant']}): {count} of {len(group)}")
-    return f"Runs that ended worse than w = 0 or not finite: {'; '.join(parts)}."
+    return f"Runs that ended worse than w = 0 or not finite: {'; '.join(parts)}." if parts else "No run failed."
 
 
 def failures_line(frame: pd.DataFrame) -> str:

@@ -19,6 +19,7 @@ RESULTS = config["results"]
 CURVES = {name: e for name, e in EXPERIMENTS.items() if e.kind == "curves"}
 JOBS = {(job.experiment, job.id): job for e in CURVES.values() for job in e.jobs()}
 SWEEPS = {(job.experiment, job.id): job for e in EXPERIMENTS.values() if e.kind == "sweeps" for job in e.jobs()}
+OPTIMA = {(e.name, name): spec for e in EXPERIMENTS.values() if e.kind == "sweeps" for name, spec in e.optima().items()}
 AUDITS = audit_jobs(config)
 DATASETS = {key: spec for e in CURVES.values() for key, spec in e.datasets().items()}
 FIGURE_FORMATS = ("png", "pdf", "svg")
@@ -69,8 +70,7 @@ def sweep_files(experiment, suffix):
 
 def optima_dataset(wildcards):
     """Return the name of the dataset that the optima are computed on."""
-    points = EXPERIMENTS[wildcards.experiment].optima()[wildcards.optima]["points"]
-    return points[0]["dataset"]["name"]
+    return OPTIMA[wildcards.experiment, wildcards.optima]["points"][0]["dataset"]["name"]
 
 
 def job_json(wildcards):

@@ -10,9 +10,7 @@ rule optima:
     conda:
         "../../envs/dprepro.yaml"
     params:
-        spec=lambda wildcards: shlex.quote(
-            json.dumps(EXPERIMENTS[wildcards.experiment].optima()[wildcards.optima], sort_keys=True)
-        ),
+        spec=lambda wildcards: shlex.quote(json.dumps(OPTIMA[wildcards.experiment, wildcards.optima], sort_keys=True)),
         code=lambda wildcards: code("optima", dataset=optima_dataset(wildcards)),
     message:
         "Finding the minima of {wildcards.experiment}: {wildcards.optima}"

@@ -86,6 +86,13 @@ class Setting:
         """Whether noise is asked for at all."""
         return not math.isinf(self.epsilon)
 
+    def noise(self, c: float, releases: int) -> float:
+        """Return G sqrt(c releases ln(1/delta)) / (n epsilon): the form of WYX17's equations (3), (9) and (11)."""
+        if not self.noisy:
+            return 0.0
+        problem = self.problem
+        return math.sqrt(c * releases * math.log(1.0 / self.delta)) * problem.G / (problem.n * self.epsilon)
+
     def signal(self, n: float | None = None) -> float:
         """Return n epsilon / (G sqrt(d ln(1/delta))): how far the data outweigh the noise."""
         n = self.problem.n if n is None else n
@@ -168,6 +175,17 @@ class Algorithm(ABC):
             return plan.with_noise(smallest_scale(plan.events, setting.epsilon, setting.delta))
         return plan
 
+    def plan_head(self, setting: Setting) -> dict[str, Any]:
+        """Return the fields of a plan that follow from the algorithm and the setting alone."""
+        return {
+            "algorithm": self.name,
+            "variant": setting.variant,
+            "n": setting.problem.n,
+            "d": setting.problem.d,
+            "epsilon": setting.epsilon,
+            "delta": setting.delta,
+        }
+
     def check_letters(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the given letters in their proper types or raise `UserError`."""
         if unknown := sorted(set(given) - set(self.letters)):
@@ -228,6 +246,19 @@ class Letter:
         if not (0.0 < number < LARGEST_LETTER):
             raise UserError(f"{name} of {algorithm} is {value!r}: give a finite number > 0 ({self.meaning}).")
         return self.kind(number)
+
+
+def refuse_vacuous(setting: Setting, works: Callable[[float], bool], what: str, why: str, letter: str = "T") -> None:
+    """Raise `VacuousSetting` unless `works` holds at the setting's n; say from which n it does.
+
+    `what` is missing (`dp_gd has no step`) because of `why`; setting `letter` would help too.
+    """
+    if not works(setting.problem.n):
+        enough = smallest_n(setting, works)
+        raise VacuousSetting(
+            f"{what} to run at n = {setting.problem.n}: {why}; it makes sense from n = {enough}. "
+            f"Give more data, a larger epsilon, or set {letter}."
+        )
 
 
 def smallest_n(setting: Setting, works: Callable[[float], bool]) -> int:

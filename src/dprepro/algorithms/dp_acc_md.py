@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
-from dprepro.errors import VacuousSetting
+from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, refuse_vacuous
 from dprepro.privacy.events import Event, GaussianEvent, QueryPart, UnprotectedEvent
 
 if TYPE_CHECKING:
@@ -89,20 +88,13 @@ class DPAccMD(Algorithm):
         T = given.get("T") or _steps(setting, smoothness, size, C)
         c = given.get("c", 1.0)
         noise = given.get("noise", defaults.noise)
-        sigma = 0.0
-        if setting.noisy:
-            sigma = math.sqrt(c * T * math.log(1.0 / setting.delta)) * G / (n * setting.epsilon)
+        sigma = setting.noise(c, T)
         events: tuple[Event, ...] = (GaussianEvent(STEP, sigma, (QueryPart(2.0 * G / n, n, n),), T),)
         if noise == "mirror":
             events += (UnprotectedEvent(BARE_STEP, T),)
         return DPAccMDPlan(
-            algorithm=self.name,
-            variant=setting.variant,
+            **self.plan_head(setting),
             theorem="WYX17, Theorem 5.3",
-            n=n,
-            d=problem.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
             sigma=sigma,
             rounds=T,
             gradient_evaluations=T * n,
@@ -168,12 +160,9 @@ def _steps(setting: Setting, smoothness: float, size: float, C: float) -> int:
     def squared(n: float) -> float:
         return smoothness * start * _signal(setting, size, n)
 
-    if squared(problem.n) < 1.0:
-        enough = smallest_n(setting, lambda n: squared(n) >= 1.0)
-        raise VacuousSetting(
-            f"dp_acc_md has no step to run at n = {problem.n}: the T of WYX17 Theorem 5.4 is below 1; "
-            f"it makes sense from n = {enough}. Give more data, a larger epsilon, or set T."
-        )
+    refuse_vacuous(
+        setting, lambda n: squared(n) >= 1.0, "dp_acc_md has no step", "the T of WYX17 Theorem 5.4 is below 1"
+    )
     return math.ceil(C * math.sqrt(squared(problem.n)))
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
-from dprepro.errors import UserError, VacuousSetting
+from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, refuse_vacuous
+from dprepro.errors import UserError
 from dprepro.privacy.events import GaussianEvent, QueryPart
 
 if TYPE_CHECKING:
@@ -71,17 +71,10 @@ class DPGD(Algorithm):
         output, release = given.get("output", "last"), given.get("release", "all")
         if (output, release) == ("uniform", "last"):
             raise UserError("dp_gd cannot return a uniform iterate and certify the last one only: set output=last.")
-        sigma = 0.0
-        if setting.noisy:
-            sigma = math.sqrt(c * T * math.log(1.0 / setting.delta)) * G / (n * setting.epsilon)
+        sigma = setting.noise(c, T)
         return DPGDPlan(
-            algorithm=self.name,
-            variant=setting.variant,
+            **self.plan_head(setting),
             theorem="WYX17, Theorem 6.1" if release == "all" else "Bok, Su and Altschuler 2024, last iterate",
-            n=n,
-            d=problem.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
             sigma=sigma,
             # Where the last iterate alone is released, no other is kept.
             rounds=T if release == "all" else 1,
@@ -166,12 +159,9 @@ def _steps(setting: Setting, smoothness: float, mu: float) -> int:
     """
     if not setting.noisy:
         return STEPS_WITHOUT_NOISE
-    if setting.signal() <= 1.0:
-        enough = smallest_n(setting, lambda n: setting.signal(n) > 1.0)
-        raise VacuousSetting(
-            f"dp_gd has no step to run at n = {setting.problem.n}: the bound of WYX17 Theorem 6.2 exceeds 1; "
-            f"it makes sense from n = {enough}. Give more data, a larger epsilon, or set T."
-        )
+    refuse_vacuous(
+        setting, lambda n: setting.signal(n) > 1.0, "dp_gd has no step", "the bound of WYX17 Theorem 6.2 exceeds 1"
+    )
     if mu > 0:
         return max(1, math.ceil(smoothness / mu * math.log(setting.signal() ** 2)))
     return max(1, math.ceil(math.sqrt(2.0 * smoothness) * setting.signal()))

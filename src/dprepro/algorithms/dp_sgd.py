@@ -92,21 +92,14 @@ class DPSGD(Algorithm):
             raise UserError(f"b of {self.name} is {b}, but there are {n} records: give a smaller batch, or use dp_gd.")
         sampling = given.get("sampling", "poisson" if practical else "fixed")
         c = given.get("c", 32.0 * math.log(n / setting.delta))
-        sigma = 0.0
-        if setting.noisy:
-            sigma = G * math.sqrt(c * T * math.log(1.0 / setting.delta)) / (n * setting.epsilon)
+        sigma = setting.noise(c, T)
         step, eta = _step_rule(setting, given)
         D = given.get("D", problem.constraint.radius if math.isfinite(problem.constraint.radius) else 1.0)
         # A record of a Poisson batch comes or goes; in a batch of fixed size it is replaced.
         part = QueryPart(G / b, b, n, poisson=True) if sampling == "poisson" else QueryPart(2.0 * G / b, b, n)
         return DPSGDPlan(
-            algorithm=self.name,
-            variant=setting.variant,
+            **self.plan_head(setting),
             theorem="BST14, Theorem 2.1",
-            n=n,
-            d=problem.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
             sigma=sigma,
             rounds=T,
             gradient_evaluations=T * b,

@@ -16,8 +16,7 @@ from dprepro.algorithms._svrg import (
     inner_conditions,
     sampling_condition,
 )
-from dprepro.algorithms.base import Algorithm, Condition, Letter, Setting, UtilityBound, smallest_n
-from dprepro.errors import VacuousSetting
+from dprepro.algorithms.base import Algorithm, Condition, Letter, Setting, UtilityBound, refuse_vacuous
 from dprepro.privacy.events import Event, UnprotectedEvent
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ class DPSVRG(Algorithm):
     def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> DPSVRGPlan:
         """Fill in what is not given: eta = 1/(40 L), m by inequality (4), T by Theorem 4.2."""
         problem = setting.problem
-        n, G, L, mu = problem.n, problem.G, problem.L, problem.mu
+        n, L, mu = problem.n, problem.L, problem.mu
         eta = given.get("eta", 1.0 / (40.0 * L))
         m = given.get("m") or math.floor(200.0 * L / mu + 1.0) + 1
         T = given.get("T") or _epochs(setting)
@@ -79,20 +78,13 @@ class DPSVRG(Algorithm):
         step = given.get("step", "constant")
         epochs = _schedule(problem, T, m, eta)
         inner = Inner.of(setting, given, epochs)
-        sigma = 0.0
-        if setting.noisy:
-            sigma = math.sqrt(c * T * m * math.log(1.0 / setting.delta)) * G / (n * setting.epsilon)
+        sigma = setting.noise(c, T * m)
         events: tuple[Event, ...] = inner.events(setting, sigma, epochs)
         if step == "bb" and T > 1:
             events += (UnprotectedEvent(BB_STEP, T - 1),)
         return DPSVRGPlan(
-            algorithm=self.name,
-            variant=setting.variant,
+            **self.plan_head(setting),
             theorem="WYX17, Theorem 4.1",
-            n=n,
-            d=problem.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
             sigma=sigma,
             rounds=T,
             gradient_evaluations=T * (n + 2 * inner.b * m),
@@ -171,12 +163,7 @@ def _epochs(setting: Setting) -> int:
     def gain(n: float) -> float:
         return setting.signal(n) ** 2 * setting.problem.mu
 
-    if gain(setting.problem.n) <= 1.0:
-        enough = smallest_n(setting, lambda n: gain(n) > 1.0)
-        raise VacuousSetting(
-            f"dp_svrg has no epoch to run at n = {setting.problem.n}: the bound of WYX17 Theorem 4.2 exceeds 1; "
-            f"it makes sense from n = {enough}. Give more data, a larger epsilon, or set T."
-        )
+    refuse_vacuous(setting, lambda n: gain(n) > 1.0, "dp_svrg has no epoch", "the bound of WYX17 Theorem 4.2 exceeds 1")
     return math.ceil(math.log2(gain(setting.problem.n)))
 
 

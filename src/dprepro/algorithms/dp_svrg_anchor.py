@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dprepro.algorithms._svrg import INNER, SAMPLING, full_part, sampled_part
-from dprepro.algorithms.base import LARGEST_WORK, Algorithm, Condition, Letter, Plan, Setting, smallest_n
-from dprepro.errors import UserError, VacuousSetting
+from dprepro.algorithms.base import LARGEST_WORK, Algorithm, Condition, Letter, Plan, Setting, refuse_vacuous
+from dprepro.errors import UserError
 from dprepro.privacy.events import GaussianEvent
 from dprepro.regularizers import Regularizer
 
@@ -113,13 +113,8 @@ class DPSVRGAnchor(Algorithm):
             scale = math.sqrt(c * T * math.log(1.0 / setting.delta)) / (n * setting.epsilon)
             sigma, sigma_anchor = scale * r * math.sqrt(m / (1.0 - share)), scale * problem.G / math.sqrt(share)
         return DPSVRGAnchorPlan(
-            algorithm=self.name,
-            variant=setting.variant,
+            **self.plan_head(setting),
             theorem="none: noise in the form of WYX17, equation (3)",
-            n=n,
-            d=problem.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
             sigma=sigma,
             rounds=T,
             gradient_evaluations=T * (n + 2 * b * m),
@@ -176,12 +171,9 @@ def _steps(setting: Setting, eta: float) -> float:
     def gain(n: float) -> float:
         return setting.signal(n) ** 2 * mu
 
-    if gain(setting.problem.n) <= 1.0:
-        enough = smallest_n(setting, lambda n: gain(n) > 1.0)
-        raise VacuousSetting(
-            f"dp_svrg_anchor has no step to run at n = {setting.problem.n}: the noise exceeds what there is to gain; "
-            f"it makes sense from n = {enough}. Give more data, a larger epsilon, or set m."
-        )
+    refuse_vacuous(
+        setting, lambda n: gain(n) > 1.0, "dp_svrg_anchor has no step", "the noise exceeds what there is to gain", "m"
+    )
     return math.log(gain(setting.problem.n)) / rate
 
 

@@ -16,8 +16,8 @@ from dprepro.algorithms._svrg import (
     inner_conditions,
     sampling_condition,
 )
-from dprepro.algorithms.base import Algorithm, Letter, Setting, UtilityBound, smallest_n
-from dprepro.errors import UserError, VacuousSetting
+from dprepro.algorithms.base import Algorithm, Letter, Setting, UtilityBound, refuse_vacuous
+from dprepro.errors import UserError
 
 if TYPE_CHECKING:
     from dprepro.privacy.cases import Case
@@ -78,13 +78,8 @@ class DPSVRGPP(Algorithm):
         epochs = _schedule(problem, T, m, eta)
         inner = Inner.of(setting, given, epochs)
         return DPSVRGPPPlan(
-            algorithm=self.name,
-            variant=setting.variant,
+            **self.plan_head(setting),
             theorem="WYX17, Theorem 4.3",
-            n=n,
-            d=problem.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
             sigma=sigma,
             rounds=T,
             gradient_evaluations=T * n + 2 * inner.b * epochs.steps(1, T),
@@ -146,12 +141,12 @@ def _epochs(setting: Setting) -> int:
     """
     if not setting.noisy:
         return max(1, math.ceil(math.log2(setting.problem.n)))
-    if setting.signal() <= 1.0:
-        enough = smallest_n(setting, lambda n: setting.signal(n) > 1.0)
-        raise VacuousSetting(
-            f"dp_svrg_pp has no epoch to run at n = {setting.problem.n}: the bound of WYX17 Theorem 4.4 exceeds 1; "
-            f"it makes sense from n = {enough}. Give more data, a larger epsilon, or set T."
-        )
+    refuse_vacuous(
+        setting,
+        lambda n: setting.signal(n) > 1.0,
+        "dp_svrg_pp has no epoch",
+        "the bound of WYX17 Theorem 4.4 exceeds 1",
+    )
     return math.ceil(math.log2(setting.signal()))
 
 

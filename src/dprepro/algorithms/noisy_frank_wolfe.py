@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, smallest_n
-from dprepro.errors import UserError, VacuousSetting
+from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, refuse_vacuous
+from dprepro.errors import UserError
 from dprepro.privacy.events import Event, GaussianEvent, QueryPart, SelectionEvent
 
 if TYPE_CHECKING:
@@ -73,15 +73,10 @@ class NoisyFrankWolfe(Algorithm):
         C = given.get("C", C_IN_PRACTICE[noise] if setting.variant == "practical" else 1.0)
         T = given.get("T") or _steps(setting, noise, C)
         c = given.get("c", 1.0)
-        sigma = math.sqrt(c) * _noise_scale(setting, noise, T) if setting.noisy else 0.0
+        sigma = _noise_scale(setting, noise, c, T)
         return NoisyFrankWolfePlan(
-            algorithm=self.name,
-            variant=setting.variant,
+            **self.plan_head(setting),
             theorem="TTZ15, Algorithm 2" if noise == "laplace" else "TTZ14 as in WYX17, Table 3",
-            n=problem.n,
-            d=problem.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
             sigma=sigma,
             rounds=T,
             gradient_evaluations=T * problem.n,
@@ -125,14 +120,13 @@ def _event(setting: Setting, noise: str, sigma: float, T: int) -> Event:
     return GaussianEvent(GRADIENT, sigma, (QueryPart(moved, problem.n, problem.n),), T)
 
 
-def _noise_scale(setting: Setting, noise: str, T: int) -> float:
-    """Return TTZ15's Laplace scale G R sqrt(8 T ln(1/delta)) / (n eps), or G sqrt(T ln(1/delta)) / (n eps).
+def _noise_scale(setting: Setting, noise: str, c: float, T: int) -> float:
+    """Return TTZ15's Laplace scale G R sqrt(8 c T ln(1/delta)) / (n eps), or G sqrt(c T ln(1/delta)) / (n eps).
 
     TTZ15's scale goes with a sensitivity of G R / n; replacing a record moves a value by up to twice as much.
     """
-    problem = setting.problem
-    scale = math.sqrt(T * math.log(1.0 / setting.delta)) * problem.G / (problem.n * setting.epsilon)
-    return math.sqrt(8.0) * problem.constraint.radius * scale if noise == "laplace" else scale
+    scale = setting.noise(c, T)
+    return math.sqrt(8.0) * setting.problem.constraint.radius * scale if noise == "laplace" else scale
 
 
 def _curvature(setting: Setting) -> float:
@@ -153,12 +147,7 @@ def _steps(setting: Setting, noise: str, C: float) -> int:
         return STEPS_WITHOUT_NOISE
     problem = setting.problem
     gain = _curvature(setting) * setting.epsilon / (problem.G * _width(setting, noise))
-    if gain * problem.n < 1.0:
-        enough = smallest_n(setting, lambda n: gain * n >= 1.0)
-        raise VacuousSetting(
-            f"noisy_frank_wolfe has no step to run at n = {problem.n}: the T of TTZ15 is below 1; "
-            f"it makes sense from n = {enough}. Give more data, a larger epsilon, or set T."
-        )
+    refuse_vacuous(setting, lambda n: gain * n >= 1.0, "noisy_frank_wolfe has no step", "the T of TTZ15 is below 1")
     return math.ceil(C * (gain * problem.n) ** (2.0 / 3.0))
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, smallest_n
-from dprepro.errors import VacuousSetting
+from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, refuse_vacuous
 from dprepro.privacy.events import GaussianEvent, QueryPart
 
 if TYPE_CHECKING:
@@ -61,17 +60,10 @@ class NoisyMirrorDescent(Algorithm):
         n, G = problem.n, problem.G
         T = given.get("T") or _steps(setting)
         c = given.get("c", 1.0)
-        sigma = 0.0
-        if setting.noisy:
-            sigma = math.sqrt(c * T * math.log(1.0 / setting.delta)) * G / (n * setting.epsilon)
+        sigma = setting.noise(c, T)
         return NoisyMirrorDescentPlan(
-            algorithm=self.name,
-            variant=setting.variant,
+            **self.plan_head(setting),
             theorem="TTZ14 as in WYX17, Table 3",
-            n=n,
-            d=problem.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
             sigma=sigma,
             rounds=T,
             gradient_evaluations=T * n,
@@ -135,12 +127,9 @@ def _steps(setting: Setting) -> int:
     def steps(n: float) -> float:
         return (n * setting.epsilon * problem.constraint.radius / (_spread(setting) * math.log(max(n, math.e)))) ** 2
 
-    if steps(problem.n) < 1.0:
-        enough = smallest_n(setting, lambda n: steps(n) >= 1.0)
-        raise VacuousSetting(
-            f"noisy_mirror_descent has no step to run at n = {problem.n}: its T (WYX17, Table 3) is below 1; "
-            f"it makes sense from n = {enough}. Give more data, a larger epsilon, or set T."
-        )
+    refuse_vacuous(
+        setting, lambda n: steps(n) >= 1.0, "noisy_mirror_descent has no step", "its T (WYX17, Table 3) is below 1"
+    )
     T = math.ceil(steps(problem.n))
     return min(T, STEPS_IN_PRACTICE) if setting.variant == "practical" else T
 

@@ -92,13 +92,8 @@ class ObjectivePerturbation(Algorithm):
         T = given.get("T") or (NEWTON_STEPS if plain else _accelerated_steps(n, L, mu, Delta))
         event = ObjectivePerturbationEvent(RELEASE, noise, scale, 2.0 * G, L, n * mu + Delta, 1)
         return ObjectivePerturbationPlan(
-            algorithm=self.name,
-            variant=setting.variant,
+            **self.plan_head(setting),
             theorem="CMS11, Theorem 9" if noise == "gamma" else "KST12, Theorem 2",
-            n=n,
-            d=problem.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
             sigma=scale,
             rounds=1,
             gradient_evaluations=T * n,

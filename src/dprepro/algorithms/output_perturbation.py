@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
-from dprepro.errors import UserError, VacuousSetting
+from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, refuse_vacuous
+from dprepro.errors import UserError
 from dprepro.privacy.events import GaussianEvent, QueryPart
 
 if TYPE_CHECKING:
@@ -79,13 +79,8 @@ class OutputPerturbation(Algorithm):
             sigma = math.sqrt(2.0 * math.log(1.25 / setting.delta)) * published / setting.epsilon
         stability = _stability(G, eta, mu, T, n)
         return OutputPerturbationPlan(
-            algorithm=self.name,
-            variant=setting.variant,
+            **self.plan_head(setting),
             theorem="ZZMW17, output perturbation of gradient descent",
-            n=n,
-            d=problem.d,
-            epsilon=setting.epsilon,
-            delta=setting.delta,
             sigma=sigma,
             rounds=1,
             gradient_evaluations=T * n,
@@ -142,11 +137,12 @@ def _steps(setting: Setting, eta: float, D: float) -> int:
     def gain(n: float) -> float:
         return D * setting.signal(n) * (problem.mu or problem.L)
 
-    if gain(problem.n) <= 1.0 and setting.variant != "practical":
-        enough = smallest_n(setting, lambda n: gain(n) > 1.0)
-        raise VacuousSetting(
-            f"output_perturbation has no step to run at n = {problem.n}: the noise exceeds the distance to a minimiser,"
-            f" taken as {D:g}; it makes sense from n = {enough}. Give more data, a larger epsilon, or set T."
+    if setting.variant != "practical":
+        refuse_vacuous(
+            setting,
+            lambda n: gain(n) > 1.0,
+            "output_perturbation has no step",
+            f"the noise exceeds the distance to a minimiser, taken as {D:g}",
         )
     if problem.mu:
         return max(1, math.ceil(math.log(max(gain(problem.n), 1.0)) / (eta * problem.mu)))

@@ -18,6 +18,12 @@ from dprepro.analysis.intervals import mean_interval
 from dprepro.figures import style
 from dprepro.sweeps import NONSMOOTH
 
+_SHOWN = (
+    "Mean error and 95 % interval over replicates along each axis, and gradient evaluations; dotted lines have the "
+    "slope of the paper's bound and no height of their own; names give the claimed epsilon where it is not the axis. "
+    "Every point is one dataset: intervals do not speak of others."
+)
+
 
 @dataclass(frozen=True)
 class _Line:
@@ -70,7 +76,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     )
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
     drawn.text(0.02, 0.004, footer, fontsize=5, color=style.GREY, va="bottom")
-    return drawn, _caption(frame, metadata)
+    return drawn, origin.sweep_caption(_SHOWN, frame, metadata)
 
 
 def _error_panel(
@@ -162,23 +168,3 @@ def _legend(axes: Axes, rows: pd.DataFrame, colour: Mapping[str, Any]) -> None:
             line.name, xy=(1.12, height), xycoords="axes fraction", color="0.15", fontsize=6.5, va="top",
             annotation_clip=False,
         )  # fmt: skip
-
-
-def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
-    problems = "; ".join(f"{key}: {title}" for key, title in metadata["problems"].items())
-    return "\n".join(
-        [
-            f"**{metadata['paper']}.** {metadata['title']}. Mean error and 95 % interval over replicates along each "
-            "axis, and gradient evaluations; dotted lines have the slope of the paper's bound and no "
-            "height of their own; names give the claimed epsilon where it is not the axis. Every point is one "
-            "dataset: intervals do not speak of others.",
-            "",
-            f"Problems: {problems}.",
-            "",
-            f"{origin.data_line(frame, metadata)}. {origin.problem_line(metadata)}",
-            "",
-            origin.sweep_failures_line(frame),
-            "",
-            f"Made by {origin.made_line(metadata)}.",
-        ]
-    )

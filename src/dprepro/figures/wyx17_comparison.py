@@ -16,6 +16,11 @@ from dprepro import origin
 from dprepro.analysis.intervals import mean_interval
 from dprepro.figures import style
 
+_SHOWN = (
+    "Mean final gap with 95 % interval against gradient evaluations, every method at the same accounted epsilon with "
+    "letters chosen on other seeds. Dashed: the gap at w = 0. Hollow: some replicate ended above it."
+)
+
 
 def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, str]:
     """Return the figure and its caption."""
@@ -51,7 +56,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     drawn.tight_layout(rect=(0, 0.03, 1.0, 1.0))
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
     drawn.text(0.02, 0.004, footer, fontsize=5, color=style.GREY, va="bottom")
-    return drawn, _caption(frame, metadata)
+    return drawn, origin.sweep_caption(_SHOWN, frame, metadata)
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, colour: Mapping[str, Any]) -> None:
@@ -79,22 +84,3 @@ def _panel(axes: Axes, rows: pd.DataFrame, colour: Mapping[str, Any]) -> None:
     axes.set_yscale("log")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.yaxis.set_minor_formatter(NullFormatter())
-
-
-def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
-    problems = "; ".join(f"{key}: {title}" for key, title in metadata["problems"].items())
-    return "\n".join(
-        [
-            f"**{metadata['paper']}.** {metadata['title']}. Mean final gap with 95 % interval against gradient "
-            "evaluations, every method at the same accounted epsilon with letters chosen on other seeds. Dashed: the "
-            "gap at w = 0. Hollow: some replicate ended above it.",
-            "",
-            f"Problems: {problems}.",
-            "",
-            f"{origin.data_line(frame, metadata)}. {origin.problem_line(metadata)}",
-            "",
-            origin.sweep_failures_line(frame),
-            "",
-            f"Made by {origin.made_line(metadata)}.",
-        ]
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from dprepro.errors import UserError
 
@@ -45,7 +45,18 @@ class QueryPart:
 
 
 @dataclass(frozen=True)
-class GaussianEvent:
+class _Noisy:
+    """What events with one noise scale share."""
+
+    noise_field: ClassVar[str] = "sigma"
+
+    def scaled(self, factor: float) -> Self:
+        """Return the event with `factor` times the noise."""
+        return replace(self, **{self.noise_field: getattr(self, self.noise_field) * factor})
+
+
+@dataclass(frozen=True)
+class GaussianEvent(_Noisy):
     """`count` adaptive releases of (sum of the parts) + N(0, sigma^2 I).
 
     Output perturbation is one such release whose sensitivity is the stability bound of what is released.
@@ -73,15 +84,12 @@ class GaussianEvent:
                 "no argument covers both; give full-batch parts or contraction 1."
             )
 
-    def scaled(self, factor: float) -> GaussianEvent:
-        """Return the event with `factor` times the noise."""
-        return replace(self, sigma=self.sigma * factor)
-
 
 @dataclass(frozen=True)
-class LaplaceEvent:
+class LaplaceEvent(_Noisy):
     """`count` adaptive releases with independent Laplace(scale) noise in every coordinate; l1 sensitivity."""
 
+    noise_field: ClassVar[str] = "scale"
     label: str
     scale: float
     sensitivity: float
@@ -91,13 +99,9 @@ class LaplaceEvent:
         _check_noise(self.label, self.scale, self.count)
         _check_sensitivity(self.sensitivity, self.label)
 
-    def scaled(self, factor: float) -> LaplaceEvent:
-        """Return the event with `factor` times the noise."""
-        return replace(self, scale=self.scale * factor)
-
 
 @dataclass(frozen=True)
-class SelectionEvent:
+class SelectionEvent(_Noisy):
     """`count` adaptive selections of the largest of some scores, each of which moves by at most `sensitivity`.
 
     Each score gets independent noise of `scale` and the position of the largest sum is released. `noise` is
@@ -105,6 +109,7 @@ class SelectionEvent:
     epsilon0 = 2 sensitivity / scale; with Gumbel noise it has bounded range epsilon0 as well.
     """
 
+    noise_field: ClassVar[str] = "scale"
     label: str
     noise: str
     scale: float
@@ -122,13 +127,9 @@ class SelectionEvent:
         """The pure-DP parameter of one selection."""
         return 2.0 * self.sensitivity / self.scale if self.scale > 0 else float("inf")
 
-    def scaled(self, factor: float) -> SelectionEvent:
-        """Return the event with `factor` times the noise."""
-        return replace(self, scale=self.scale * factor)
-
 
 @dataclass(frozen=True)
-class TreeEvent:
+class TreeEvent(_Noisy):
     """`count` prefix sums over `leaves` vectors by a binary tree whose every node gets N(0, sigma^2 I).
 
     `sensitivity` is the l2 distance of one leaf; a record sits in one leaf of each tree.
@@ -146,13 +147,9 @@ class TreeEvent:
         if self.leaves < 1:
             raise UserError(f"The tree {self.label!r} has {self.leaves} leaves: give a whole number >= 1.")
 
-    def scaled(self, factor: float) -> TreeEvent:
-        """Return the event with `factor` times the noise."""
-        return replace(self, sigma=self.sigma * factor)
-
 
 @dataclass(frozen=True)
-class ObjectivePerturbationEvent:
+class ObjectivePerturbationEvent(_Noisy):
     """The minimiser of sum_i f(w, z_i) + n r(w) + (Delta/2)||w||^2 + <b, w> with random b, released once.
 
     `noise` is `gaussian`, b ~ N(0, scale^2 I), or `gamma`, b with density proportional to exp(-||b||/scale) (Chaudhuri,
@@ -162,6 +159,7 @@ class ObjectivePerturbationEvent:
     record. The minimiser is exact and over the whole space.
     """
 
+    noise_field: ClassVar[str] = "scale"
     label: str
     noise: str
     scale: float
@@ -182,10 +180,6 @@ class ObjectivePerturbationEvent:
             )
         if self.count > 1:
             raise UserError(f"The event {self.label!r} is released {self.count} times: give one event to each release.")
-
-    def scaled(self, factor: float) -> ObjectivePerturbationEvent:
-        """Return the event with `factor` times the noise."""
-        return replace(self, scale=self.scale * factor)
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,11 @@ def write(target: str, data: Path, out: Path) -> None:
     write_text(out.with_suffix(".tex"), _latex(rows, frame, metadata))
 
 
+def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return the rows of a table as plain mappings."""
+    return [{str(key): value for key, value in record.items()} for record in rows.to_dict("records")]
+
+
 def markdown_table(rows: pd.DataFrame, title: str) -> str:
     """Return a table in Markdown under a title."""
     return f"# {title}\n\n{markdown_rows(rows)}"

@@ -12,7 +12,7 @@ from dprepro.analysis.intervals import Interval, differ, mean_interval
 from dprepro.analysis.rates import LOGARITHMS, count_verdict, exact_exponent, exponent, rate_verdict
 from dprepro.origin import span
 from dprepro.sweeps import NONSMOOTH
-from dprepro.tables import markdown_rows
+from dprepro.tables import markdown_rows, records
 
 EVALUATIONS = "gradient evaluations"
 PER_ROUND = ", divided by the rounds"
@@ -158,7 +158,7 @@ def _wide(rows: pd.DataFrame) -> pd.DataFrame:
     lines = []
     for _, group in rows.groupby(["problem", "method", "variant"], sort=False):
         first = group.iloc[0]
-        cells = {row["quantity"]: row for row in _records(group)}
+        cells = {row["quantity"]: row for row in records(group)}
         line = {key: first[key] for key in ("problem", "method", "variant", "bound", "complexity")}
         for quantity in dict.fromkeys(rows["quantity"]):
             if not quantity.endswith(PER_ROUND):
@@ -169,10 +169,6 @@ def _wide(rows: pd.DataFrame) -> pd.DataFrame:
         line["verdict"] = first["verdict"]
         lines.append(line)
     return pd.DataFrame(lines)
-
-
-def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(key): value for key, value in record.items()} for record in frame.to_dict("records")]
 
 
 def _cell(row: Mapping[str, Any] | None) -> str:
@@ -207,11 +203,11 @@ def _repaired(rows: pd.DataFrame) -> Iterator[str]:
         missed = group["verdict"].str.startswith("not reached")
         calibrated = group["variant"] != "published"
         reached = group[calibrated & ~missed]
-        for lost in _records(group[calibrated & missed]) if (~calibrated & ~missed).any() else []:
+        for lost in records(group[calibrated & missed]) if (~calibrated & ~missed).any() else []:
             yield (
                 f"{lost['problem']}: {algorithm} has the bound's n^{lost['theory']:g} with the published noise; with "
                 f"the noise that its privacy needs, {_fall(lost)} [{lost['ci_low']:.2f}, {lost['ci_high']:.2f}]"
-                + "".join(f"; calibrated alike, {_fall(row)}" for row in _records(reached))
+                + "".join(f"; calibrated alike, {_fall(row)}" for row in records(reached))
                 + "."
             )
 
@@ -223,7 +219,7 @@ def _fall(row: Mapping[str, Any]) -> str:
 
 def _overspent(rows: pd.DataFrame) -> Iterator[str]:
     published = rows[rows["variant"] == "published"].drop_duplicates(["method"])
-    for row in _records(published):
+    for row in records(published):
         claimed, accounted = row["epsilon_claimed"], row["epsilon_accounted"]
         if not accounted <= claimed:
             proven = str(row["privacy"]).startswith("not private")

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dprepro.analysis.intervals import Interval, differ, mean_interval
+from dprepro.tables import records
 
 # A gap within this factor of the best counts as nearly as good when costs are compared.
 NEAR = 2.0
@@ -104,8 +105,7 @@ def conclusion(rows: pd.DataFrame) -> list[str]:
 
 
 def _usable(group: pd.DataFrame) -> list[dict[str, Any]]:
-    records = [{str(key): value for key, value in record.items()} for record in group.to_dict("records")]
-    return [row for row in records if not row["failed"] and not row["refused"] and np.isfinite(row["measured"])]
+    return [row for row in records(group) if not row["failed"] and not row["refused"] and np.isfinite(row["measured"])]
 
 
 def _overall(winners: Sequence[str]) -> str:
