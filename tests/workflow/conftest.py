@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
@@ -161,11 +162,21 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 @pytest.fixture(scope="session")
 def finished(pristine: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout in which the whole smoke scale has run undisturbed. Not to be changed: take `done`."""
-    checkout = pristine.copy(tmp_path_factory.mktemp("finished") / "checkout")
-    outcome = checkout.snakemake()
-    assert outcome.code == 0, outcome.text
-    return checkout
+    """A checkout in which the whole smoke scale has run undisturbed. Not to be changed: take `done`.
+
+    The run takes minutes and both cores: of several workers of pytest one makes it, and the others wait for it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    with (shared / "finished.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (shared / "finished").exists():
+            shutil.rmtree(shared / "unfinished", ignore_errors=True)
+            checkout = pristine.copy(shared / "unfinished")
+            outcome = checkout.snakemake()
+            assert outcome.code == 0, outcome.text
+            checkout.folder.rename(shared / "finished")
+    return Checkout(shared / "finished")
 
 
 @pytest.fixture
