@@ -24,7 +24,7 @@ rule all:
     localrule: True
 
 
-# One alias per experiment: `snakemake --cores 2 wyx17_fig1` makes its figure and its table.
+# One alias per experiment: `snakemake --cores 2 wyx17_fig1` makes its figure and its table, and those of its parts.
 for name in EXPERIMENTS:
 
     rule:
@@ -33,4 +33,6 @@ for name in EXPERIMENTS:
         input:
             figure_files(name),
             table_files(name),
+            part_files(name, figure_files),
+            part_files(name, table_files),
         localrule: True

@@ -332,7 +332,7 @@ def test_a_bad_data_file_is_refused_in_one_line_and_nothing_is_written(
         (("--epsilon", "0"), "epsilon is 0.0: give a number > 0"),
         (("--epsilon", "nan"), "epsilon is nan: give a number > 0"),
         (("--delta", "1"), "delta is 1.0"),
-        (("--loss", "hinge"), "Unknown loss 'hinge'"),
+        (("--loss", "hinges"), "Unknown loss 'hinges'"),
         (("--variant", "improved"), "Unknown variant 'improved'"),
         (("--device", "tpu"), "Unknown device 'tpu'"),
         (("--dtype", "float16"), "Unknown floating-point type 'float16'"),

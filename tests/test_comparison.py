@@ -27,7 +27,8 @@ def frame(*methods: tuple[str, float, float, int]) -> pd.DataFrame:
             value = mean + spread * step
             rows.append(
                 {
-                    "problem": "p", "method": name, "entry": name, "variant": "certified", "metric": "optimality gap",
+                    "experiment": "e", "problem": "p", "method": name, "entry": name, "variant": "certified",
+                    "metric": "optimality gap",
                     "epsilon": 0.5, "epsilon_accounted": 0.5, "delta": 1e-3, "n": 10, "d": 2, "replicate": replicate,
                     "value": value, "value_at_zero": 1.0, "gradient_evaluations": cost, "refused": "",
                     "failure": "" if value <= 1.0 else "F(w) > F(0)", "covers": "all iterates",

@@ -23,7 +23,8 @@ def line(method, algorithm, variant, slope, *, level=1.0, accounted=1.0, privacy
                     "axis": "n", "axis_value": x, "n": x, "d": 5, "epsilon": 1.0, "epsilon_accounted": accounted,
                     "privacy_verdict": privacy, "delta": 1e-3, "rounds": 10.0, "gradient_evaluations": 10 * x,
                     "metric": "optimality gap", "bound_value": np.nan, "refused": "", "failure": failure,
-                    "set_here": "", "replicate": replicate,
+                    "set_here": "", "member": "", "replicate": replicate, "samples": x, "value_at_zero": np.nan,
+                    "runs_from_n": 10.0, "useful_from_n": 99.0,
                     "value": level * (x / 1000.0) ** slope * np.exp(0.05 * rng.normal()),
                 }
             )  # fmt: skip
@@ -32,8 +33,12 @@ def line(method, algorithm, variant, slope, *, level=1.0, accounted=1.0, privacy
 
 def conclusions(*lines):
     frame = pd.concat(lines, ignore_index=True)
-    metadata = {"methods": dict.fromkeys(frame["entry"].unique(), CLAIMS), "problems": {"p": "a problem"}}
-    return sweeps.conclusions(sweeps.table(frame, metadata), frame)
+    return sweeps.conclusions(sweeps.table(frame, metadata(frame)), frame)
+
+
+def metadata(frame):
+    methods = dict.fromkeys(frame["entry"].unique(), CLAIMS)
+    return {"methods": methods, "problems": {"p": "a problem"}, "settings": {"p": {}}}
 
 
 def test_a_rate_lost_to_honest_noise_and_its_repair_are_named_with_their_exponents():
@@ -47,7 +52,8 @@ def test_a_rate_lost_to_honest_noise_and_its_repair_are_named_with_their_exponen
     assert "svrg has the bound's n^-2 with the published noise; with the noise that its privacy needs" in text
     assert "honest (certified) falls as n^-0.5" in text
     assert "calibrated alike, clipped (practical) falls as n^-2.1" in text
-    assert "the published noise of plain, open constants taken as 1, claims epsilon = 1 and spends 50." in text
+    assert "the published noise of plain, constants that the paper leaves open taken as 1, claims epsilon = 1" in text
+    assert "at delta = 0.001 and spends 50." in text
     assert "clipped (practical) has the smallest optimality gap" in text
 
 
@@ -58,7 +64,7 @@ def test_nothing_is_called_lost_where_the_published_noise_misses_the_bound_too()
 
 def test_an_upper_bound_is_not_called_spent():
     (text,) = conclusions(line("plain", "fw", "published", -2.0, accounted=3.0, privacy="not certified (...)"))
-    assert text.endswith("claims epsilon = 1 and is accounted at most 3.")
+    assert text.endswith("claims epsilon = 1 at delta = 0.001 and is accounted at most 3.")
 
 
 def test_the_winner_changes_with_the_numbers_and_equals_are_named():
@@ -73,10 +79,53 @@ def test_the_winner_changes_with_the_numbers_and_equals_are_named():
     assert "not to be told from it: " in text
 
 
+def test_of_practical_lines_it_is_said_whether_they_show_the_prediction_and_if_not_why():
+    shown = conclusions(line("ours", "a", "practical", -2.0))
+    assert "- p: ours (practical) shows the predicted exponent: n^-2.0" in shown[0]
+    assert "predicted n^-2.00." in shown[0]
+    (faster,) = conclusions(line("ours", "a", "practical", -2.5))
+    assert "is faster than predicted on this instance" in faster
+    (alone,) = conclusions(line("ours", "a", "practical", -1.0))
+    assert "does not reach the predicted exponent" in alone
+    assert "no line without noise tells whether noise or schedule is the cause." in alone
+    for slope, cause in (
+        (-1.02, "the schedule is the cause, not the noise."),
+        (-2.0, "the noise is part of the cause."),
+    ):
+        silent = line("silent", "a", "published", slope).assign(epsilon=np.inf, epsilon_accounted=np.inf)
+        (text,) = conclusions(line("ours", "a", "practical", -1.0), silent)
+        assert f"without noise it is n^{slope:.1f}" in text
+        assert text.endswith(cause)
+
+
+def test_points_that_are_no_better_than_the_start_stand_beside_the_exponent():
+    frame = line("ours", "a", "certified", -1.0).assign(value_at_zero=0.4)
+    rows = sweeps.table(frame, metadata(frame))
+    assert "; 2 of 4 points no better than the initial point" in rows["verdict"].iloc[0]
+    assert rows["below_start_from"].iloc[0] == 4000.0
+    assert abs(rows["last_error_over_start"].iloc[0] - 0.125 / 0.4) < 0.02
+
+
+def test_the_worst_overspend_of_all_axes_is_reported_with_its_own_delta():
+    frame = line("ours", "a", "published", -2.0, accounted=1.5)
+    worse = frame.assign(axis="epsilon", epsilon_accounted=3.0, delta=1e-7)
+    frame = pd.concat([frame, worse], ignore_index=True)
+    (text,) = sweeps.conclusions(sweeps.table(frame, metadata(frame)), frame)
+    assert "claims epsilon = 1 at delta = 1e-07 and is accounted at most 3." in text
+
+
+def test_methods_are_compared_at_the_last_point_that_most_of_them_share():
+    long, short = line("long", "a", "certified", -2.0), line("short", "b", "certified", -2.0, level=3.0)
+    third = line("third", "c", "certified", -2.0, level=2.0, failure="F(w) > F(0)")
+    short, third = short[short["axis_value"] < 5000.0], third[third["axis_value"] < 5000.0]
+    (text,) = conclusions(long, short, third)
+    assert "p, at n = 4000, epsilon = 1 accounted for all: long (certified) has the smallest optimality gap" in text
+    assert "; behind it: short (certified) 0.1" in text
+    assert "; left out for failed runs: third (certified)." in text
+
+
 def test_failed_runs_stand_beside_the_exponent():
-    rows = sweeps.table(
-        line("honest", "svrg", "certified", -0.5, failure="F(w) > F(0)"),
-        {"methods": {"honest": CLAIMS}, "problems": {"p": ""}},
-    )
+    frame = line("honest", "svrg", "certified", -0.5, failure="F(w) > F(0)")
+    rows = sweeps.table(frame, metadata(frame))
     assert "32 of 32 runs failed" in rows["verdict"].iloc[0]
     assert sweeps._wide(rows)["failed"].iloc[0] == "32 of 32"

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from dprepro import datasets
+from dprepro.datasets import populations as populations_module
 from dprepro.errors import UserError
 from dprepro.experiments import (
     dataset_key,
@@ -69,6 +71,9 @@ GOOD_SWEEPS: dict[str, Any] = {
             "nonsmooth": {"l1": 0.1, "l2": 0.1},
             "constraint": "l2_ball:1.0",
             "minimum": 0.1,
+            "timed": False,
+            "delta_power": 1.5,
+            "family": {"margin": [3]},
             "dataset": {"name": "synthetic_logistic", "seed": 0, "parameters": {"margin": 3}},
             "base": {"n": 100, "d": 3, "epsilon": 1},
             "sweeps": {"n": [100, 200], "noise": [0.1, 0.2]},
@@ -82,13 +87,14 @@ GOOD_SWEEPS: dict[str, Any] = {
             "parameters": {"T": 5},
             "tune": {"eta": [0.5, 1.0]},
             "problems": ["logit"],
-            "base": {"epsilon": 2},
+            "base": {"n": 100, "epsilon": 2},
             "sweeps": {"n": [100, 300]},
             "claims": {
                 "source": "a theorem",
                 "bound": "1/n",
                 "complexity": "n",
                 "exponents": {"n": -1},
+                "log_exponents": {"n": 2},
                 "evaluations": 1,
                 "evaluations_log_power": 1,
                 "nonsmooth": True,
@@ -96,11 +102,19 @@ GOOD_SWEEPS: dict[str, Any] = {
         }
     },
 }
-GOOD = {"config": GOOD_CONFIG, "curves": {"kind": "curves", **GOOD_EXPERIMENT}, "sweeps": GOOD_SWEEPS}
+# The part is the example of a sweep, beside which the fixture puts it.
+GOOD_PARTS: dict[str, Any] = {"kind": "parts", "paper": "WYX17", "title": "A trial", "parts": ["part"]}
+GOOD = {
+    "config": GOOD_CONFIG,
+    "curves": {"kind": "curves", **GOOD_EXPERIMENT},
+    "sweeps": GOOD_SWEEPS,
+    "parts": GOOD_PARTS,
+}
 PLACES = {
     "config": "In the configuration: ",
     "curves": "experiments/trial.yaml: ",
     "sweeps": "experiments/trial.yaml: ",
+    "parts": "experiments/trial.yaml: ",
 }
 
 # Changing this number changes every published result.
@@ -182,6 +196,7 @@ def load(folder: Path) -> Callable[..., Any]:
     def load(config: Any = GOOD_CONFIG, experiment: Any = GOOD_EXPERIMENT) -> Any:
         (folder / "config.yaml").write_text(yaml.safe_dump(config))
         (folder / "experiments" / "trial.yaml").write_text(yaml.safe_dump(experiment))
+        (folder / "experiments" / "part.yaml").write_text(yaml.safe_dump(GOOD_SWEEPS))
         return load_experiments(load_config([], folder), folder)
 
     return load
@@ -396,7 +411,7 @@ def test_a_key_that_yaml_does_not_read_as_text_is_refused_like_any_unknown_key(
 
 @pytest.mark.parametrize("place", ["experiments", "overrides"])
 def test_an_unknown_experiment_is_refused_with_a_suggestion(place: str, load: Callable[..., Any]) -> None:
-    for wrong, advice in (("trail", "did you mean 'trial'?"), ("qqqq", "use one of trial.")):
+    for wrong, advice in (("trail", "did you mean 'trial'?"), ("qqqq", "use one of part, trial.")):
         config = {**GOOD_CONFIG, place: [wrong] if place == "experiments" else {wrong: {"replicates": 3}}}
         with pytest.raises(UserError) as caught:
             load(config)
@@ -439,7 +454,7 @@ def test_the_shipped_configuration_loads_at_every_scale(scale: Path | None) -> N
     config = load_config([scale] if scale else [], CONFIG)
     experiments = load_experiments(config, CONFIG)
     assert sorted(e.name for e in experiments) == experiment_names(CONFIG), "every experiment is run by default"
-    assert all(e.jobs() for e in experiments)
+    assert all(e.jobs() for e in experiments if e.kind != "parts")
 
 
 @pytest.mark.parametrize("scale", [None, *SCALES], ids=lambda path: path.stem if path else "default")
@@ -573,3 +588,124 @@ def test_a_missing_or_damaged_configuration_file_is_named(
 def test_outside_a_checkout_the_folder_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="run from the top of a dprepro checkout"):
         experiment_names(tmp_path)
+
+
+@pytest.mark.parametrize("parameter", ["noise", "n", "d", "epsilon"])
+def test_a_family_over_an_axis_is_refused(parameter: str, refusal: Callable[[str, dict[str, Any]], str]) -> None:
+    text = refusal("sweeps", changed("sweeps", ("problems", "logit", "family"), {parameter: [0.5]}))
+    assert f"problems.logit.family is over {parameter}; use one parameter of the data that is no axis." in text
+
+
+def test_a_family_over_something_that_the_data_do_not_have_is_refused(
+    refusal: Callable[[str, dict[str, Any]], str],
+) -> None:
+    text = refusal("sweeps", changed("sweeps", ("problems", "logit", "family"), {"colour": [1]}))
+    assert "'synthetic_logistic' has no parameter colour" in text
+
+
+def test_a_delta_that_falls_with_n_needs_an_n(refusal: Callable[[str, dict[str, Any]], str]) -> None:
+    text = refusal("sweeps", changed("sweeps", ("problems", "logit", "base"), {"d": 3, "epsilon": 1}))
+    assert "problems.logit.base has no n, which delta_power needs" in text
+
+
+def test_delta_may_be_missing_where_every_problem_has_a_power_of_n(load: Callable[..., Any]) -> None:
+    (experiment,) = load({**GOOD_CONFIG, "overrides": {}}, _without(GOOD_SWEEPS, "delta"))
+    job = experiment.jobs()[0]
+    assert job.spec["delta"] is None
+    assert [point["delta"] for point in job.spec["points"]] == [float(n) ** -1.5 for n in (100, 300)]
+
+
+def test_a_problem_without_a_power_of_n_needs_a_delta(refusal: Callable[[str, dict[str, Any]], str]) -> None:
+    content = copy.deepcopy(_without(GOOD_SWEEPS, "delta"))
+    del content["problems"]["logit"]["delta_power"]
+    assert "problems.logit has no delta_power and the experiment no delta; add one." in refusal("sweeps", content)
+
+
+def _without(content: dict[str, Any], *keys: str) -> dict[str, Any]:
+    return {key: value for key, value in content.items() if key not in keys}
+
+
+def timed(**changes: Any) -> dict[str, Any]:
+    """The good sweep with a timed problem, and one method that goes along the problem's own axes."""
+    content = copy.deepcopy(GOOD_SWEEPS)
+    problem, method = content["problems"]["logit"], content["methods"]["dp-gd"]
+    del problem["family"], problem["nonsmooth"], method["sweeps"]
+    problem.update({"timed": True, "sweeps": {"n": [100, 200]}} | changes)
+    return content
+
+
+def test_a_timed_problem_is_swept_over_n(load: Callable[..., Any]) -> None:
+    assert load({**GOOD_CONFIG, "overrides": {}}, timed())
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"sweeps": {"n": [100, 200], "d": [3]}}, "problems.logit.sweeps has the axis 'd', but time is measured"),
+        ({"family": {"margin": [3]}}, "problems.logit is timed, but has a family"),
+        (
+            {"dataset": {"name": "population_sparse"}, "loss": "huber:1"},
+            "problems.logit is timed, but the cost of 'population_sparse' does not grow with n; use stored rows.",
+        ),
+    ],
+    ids=["axis", "family", "population"],
+)
+def test_a_time_that_says_nothing_of_n_is_refused(
+    changes: dict[str, Any], sentence: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    assert sentence in refusal("sweeps", timed(**changes))
+
+
+def test_a_method_takes_a_timed_problem_along_n_only(refusal: Callable[[str, dict[str, Any]], str]) -> None:
+    content = timed()
+    content["methods"]["dp-gd"]["sweeps"] = {"n": [100, 200], "epsilon": [1, 2]}
+    assert "methods.dp-gd.sweeps has the axis 'epsilon', but time is" in refusal("sweeps", content)
+
+
+SMOOTH = {"loss": "welsch:1", "regularizer": {"l2": 0.1}, "nonsmooth": {}}
+POPULATION = {"dataset": {"name": "population_sparse"}, "family": {"noise": [0.1]}, "sweeps": {"n": [100]}}
+
+
+def judged(metric: str, **changes: Any) -> dict[str, Any]:
+    """The good sweep with another metric, on a problem that has all that any metric needs but for the changes."""
+    content = copy.deepcopy(GOOD_SWEEPS)
+    content["problems"]["logit"].update({"metric": metric} | SMOOTH | POPULATION | changes)
+    return content
+
+
+@pytest.mark.parametrize("metric", ["optimality gap", "excess risk", "stationarity gap", "near stationarity"])
+def test_a_problem_with_all_that_a_metric_needs_loads(metric: str, load: Callable[..., Any]) -> None:
+    (experiment,) = load({**GOOD_CONFIG, "overrides": {}}, judged(metric))
+    assert {job.spec["metric"] for job in experiment.jobs()} == {metric}
+
+
+@pytest.mark.parametrize(
+    ("metric", "changes", "need"),
+    [
+        (
+            "excess risk",
+            {"dataset": {"name": "synthetic_regression"}, "family": {"noise": [0.1]}},
+            "a population_* dataset",
+        ),
+        ("stationarity gap", {"loss": "absolute"}, "a smooth loss"),
+        ("stationarity gap", {"constraint": None}, "a bounded set"),
+        ("stationarity gap", {"regularizer": {"l1": 0.1}}, "a regularizer without l1"),
+        ("stationarity gap", {"nonsmooth": {"l1": 0.1}}, "a regularizer without l1"),
+        ("near stationarity", {"loss": "huber:1"}, "a loss that is weakly convex and not convex"),
+        ("near stationarity", {"loss": "absolute"}, "a loss that is weakly convex and not convex"),
+        ("near stationarity", {"constraint": None}, "an l_p ball with 1 <= p <= 2"),
+        ("near stationarity", {"constraint": "simplex:1"}, "an l_p ball with 1 <= p <= 2"),
+        ("near stationarity", {"regularizer": {"l1": 0.1}}, "a regularizer without l1"),
+    ],
+    ids=str,
+)
+def test_a_metric_that_the_problem_does_not_have_is_refused(
+    metric: str, changes: dict[str, Any], need: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    text = refusal("sweeps", judged(metric, **changes))
+    assert f"problems.logit.metric is {metric!r}, which needs {need}; change the metric or the problem." in text
+
+
+def test_populations_are_told_by_their_names() -> None:
+    populations = {definition.info.name for definition in populations_module.DATASETS}
+    assert populations == {name for name in datasets.names() if name.startswith("population_")}

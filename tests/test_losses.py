@@ -3,10 +3,27 @@ from __future__ import annotations
 import mpmath
 import numpy as np
 import pytest
+from scipy.optimize import minimize_scalar
 
 from dprepro.errors import UserError
-from dprepro.losses import LOSSES, Huber, Logistic, LogisticAsPrinted, get_loss
+from dprepro.losses import (
+    LOSSES,
+    Huber,
+    Insensitive,
+    Logistic,
+    LogisticAsPrinted,
+    MinimaxConcave,
+    PiecewiseLinear,
+    Pinball,
+    Welsch,
+    get_loss,
+)
+from dprepro.smoothing import MoreauEnvelope
 
+ALL = [cls() for cls in LOSSES.values()]
+ALL += [Huber(0.3), Pinball(0.8), Insensitive(0.7), Welsch(2.0), MinimaxConcave(0.6)]
+PIECEWISE = [loss for loss in ALL if isinstance(loss, PiecewiseLinear)]
+ALL += [MoreauEnvelope(loss, 3.0) for loss in PIECEWISE]
 MARGINS = np.array([-1000.0, -50.0, -3.0, -1e-3, 0.0, 1e-3, 2.0, 37.0, 700.0, 1000.0])
 
 
@@ -36,7 +53,18 @@ def test_single_precision_logistic_neither_overflows_nor_loses_its_value():
     assert slope.dtype == np.float32
 
 
-@pytest.mark.parametrize("loss", [cls() for cls in LOSSES.values()] + [Huber(0.3)], ids=lambda loss: repr(loss))
+def breaks(loss):
+    """Return the places on the axis of t - y (of t for a margin loss) where slope or curvature jump."""
+    if isinstance(loss, PiecewiseLinear):
+        return [kink.at for kink in loss.kinks]
+    if isinstance(loss, MoreauEnvelope):
+        return [kink.at + slope / loss.beta for kink in loss.loss.kinks for slope in (kink.left, kink.right)]
+    if isinstance(loss, MinimaxConcave):
+        return [-loss.g, 0.0, loss.g]
+    return [-loss.width, loss.width] if isinstance(loss, Huber) else []
+
+
+@pytest.mark.parametrize("loss", ALL, ids=lambda loss: loss.full_name)
 def test_derivative_and_curvature_are_those_of_the_value(loss, backend):
     xp = backend.xp
     t = np.linspace(-4.1, 4.2, 41)
@@ -46,14 +74,48 @@ def test_derivative_and_curvature_are_those_of_the_value(loss, backend):
     def on_device(f, at):
         return backend.to_host(f(xp, backend.asarray(at), backend.asarray(y)))
 
+    places = np.asarray(breaks(loss))
+    smooth_there = np.all(np.abs((t if loss.margin else t - y)[:, None] - places) > 1e-3, axis=1)
+    assert np.sum(smooth_there) >= 35
     slope = (on_device(loss.value, t + step) - on_device(loss.value, t - step)) / (2 * step)
-    np.testing.assert_allclose(on_device(loss.derivative, t), slope, atol=1e-8)
+    np.testing.assert_allclose(on_device(loss.derivative, t)[smooth_there], slope[smooth_there], atol=1e-8)
     bend = (on_device(loss.derivative, t + step) - on_device(loss.derivative, t - step)) / (2 * step)
-    smooth_there = np.abs(np.abs(t - y) - getattr(loss, "width", 1e9)) > 1e-3
     np.testing.assert_allclose(on_device(loss.curvature, t)[smooth_there], bend[smooth_there], atol=1e-7)
 
 
-@pytest.mark.parametrize("loss", [cls() for cls in LOSSES.values()] + [Huber(0.3)], ids=lambda loss: repr(loss))
+@pytest.mark.parametrize("loss", ALL, ids=lambda loss: loss.full_name)
+def test_single_precision_stays_single_and_keeps_its_digits(loss):
+    t = np.linspace(-4.1, 4.2, 41)
+    y = np.where(np.arange(41) % 2, 0.5, -0.7).astype(np.float32)
+    for function in (loss.value, loss.derivative, loss.curvature):
+        found = function(np, t.astype(np.float32), y)
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, function(np, t, y.astype(np.float64)), atol=2e-5)
+
+
+@pytest.mark.parametrize("loss", ALL, ids=lambda loss: loss.full_name)
+def test_a_loss_is_smooth_exactly_where_its_derivative_does_not_jump(loss):
+    """On a kink the derivative lies between the slopes of its two sides, which bound the subgradients."""
+    y = np.full(len(breaks(loss)), 0.25)
+    t = np.asarray(breaks(loss)) + (0.0 if loss.margin else y)
+    left, on, right = (loss.derivative(np, t + shift, y) for shift in (-1e-9, 0.0, 1e-9))
+    jumps = np.abs(right - left) > 1e-3
+    assert loss.smooth == (not np.any(jumps)) == np.isfinite(loss.smoothness(1.0))
+    assert np.all((np.minimum(left, right) <= on + 1e-8) & (on <= np.maximum(left, right) + 1e-8))
+
+
+@pytest.mark.parametrize("loss", ALL, ids=lambda loss: loss.full_name)
+def test_weak_convexity_is_the_least_that_makes_the_derivative_rise(loss):
+    t = np.linspace(-6.0, 6.0, 12_001)
+    rises = np.diff(loss.derivative(np, t, np.full_like(t, 0.25))) / np.diff(t)
+    rho = loss.weak_convexity(1.0)
+    assert loss.convex == (rho == 0.0)
+    assert np.min(rises) >= -rho - 1e-9
+    assert loss.convex or np.min(rises) <= -0.999 * rho
+    assert loss.weak_convexity(3.0) == pytest.approx(9.0 * rho)
+
+
+@pytest.mark.parametrize("loss", ALL, ids=lambda loss: loss.full_name)
 def test_stated_constants_hold_on_random_points(loss):
     """G, the spread and L bound what happens for rows of norm at most r, |w| <= R, |y| <= b."""
     rng = np.random.default_rng(0)
@@ -64,14 +126,96 @@ def test_stated_constants_hold_on_random_points(loss):
     assert np.max(np.abs(slopes)) * row_norm <= loss.lipschitz(row_norm, radius, label_bound) + 1e-12
     spread = np.max(np.abs(slopes[0] - slopes[1])) * row_norm
     assert spread <= loss.gradient_spread(row_norm, radius, label_bound) + 1e-12
+    if isinstance(loss, PiecewiseLinear):
+        # These constants are exact: some gradient and some pair of gradients come close to them.
+        assert np.max(np.abs(slopes)) * row_norm >= 0.99 * loss.lipschitz(row_norm, radius, label_bound)
+        assert spread >= 0.99 * loss.gradient_spread(row_norm, radius, label_bound)
     assert np.max(np.abs(loss.curvature(np, t, y))) * row_norm**2 <= loss.smoothness(row_norm) + 1e-12
 
 
-@pytest.mark.parametrize("wish", ["hinge", "huber:x", "huber:-1", "logistic:3", "huber:inf"])
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "cosine",
+        "huber:x",
+        "huber:-1",
+        "logistic:3",
+        "huber:inf",
+        "hinge:1",
+        "pinball:1",
+        "pinball:nan",
+        "insensitive:0",
+        "welsch:-1",
+        "mcp:0",
+        "moreau",
+        "moreau:10",
+        "moreau:x:hinge",
+        "moreau:-1:hinge",
+        "moreau:10:squared",
+        "moreau:10:mcp",
+        "moreau:10:cosine",
+        "moreau:10:pinball:2",
+    ],
+)
 def test_unknown_loss_or_parameter_is_refused_with_advice(wish):
-    with pytest.raises(UserError, match=r"use one of|write for example|takes no parameter|positive number"):
+    with pytest.raises(UserError, match=r"use one of|write for example|takes no parameter|positive number|between 0"):
         get_loss(wish)
 
 
-def test_huber_width_is_read_from_the_name():
+@pytest.mark.parametrize("loss", ALL, ids=lambda loss: loss.full_name)
+def test_every_loss_is_read_back_from_its_full_name(loss):
+    assert get_loss(loss.full_name) == loss
+    assert get_loss(loss) is loss
+
+
+def test_parameters_are_read_from_the_name():
     assert get_loss("huber:0.5") == Huber(0.5)
+    assert get_loss("pinball:0.9") == Pinball(0.9)
+    assert get_loss("moreau:10:pinball:0.9") == MoreauEnvelope(Pinball(0.9), 10.0)
+    assert get_loss("moreau:10:pinball:0.9").name == "moreau:10:pinball:0.9"
+
+
+def test_losses_with_kinks_are_the_usual_formulas():
+    t, y = np.meshgrid(np.linspace(-3.0, 3.0, 61), np.array([-1.0, 0.3, 1.0]))
+    u = t - y
+    formulas = {
+        "absolute": np.abs(u),
+        "pinball:0.8": np.where(u < 0, 0.8 * -u, 0.2 * u),
+        "insensitive:0.7": np.maximum(np.abs(u) - 0.7, 0.0),
+        "hinge": np.maximum(1.0 - t, 0.0),
+        "mcp:2": np.where(np.abs(u) <= 2.0, np.abs(u) - u * u / 4.0, 1.0),
+    }
+    for name, expected in formulas.items():
+        np.testing.assert_allclose(get_loss(name).value(np, t, y), expected, atol=1e-14)
+
+
+def test_the_constant_that_minimises_the_pinball_loss_is_the_quantile():
+    labels = np.random.default_rng(5).normal(size=(1, 2_001))
+    points = np.sort(labels.reshape(-1, 1), axis=0)
+    mean_loss = np.mean(get_loss("pinball:0.9").value(np, points, labels), axis=1)
+    assert float(points[np.argmin(mean_loss), 0]) == np.quantile(labels, 0.9)
+
+
+def test_welsch_loss_keeps_its_digits_near_a_perfect_fit():
+    u = np.array([1e-12, 1e-9, 1e-6])
+    np.testing.assert_allclose(Welsch(2.0).value(np, u, np.zeros(3)), 0.5 * u * u, rtol=1e-11)
+
+
+@pytest.mark.parametrize("step", [0.05, 0.8, 5.0])
+@pytest.mark.parametrize("loss", PIECEWISE, ids=lambda loss: loss.full_name)
+def test_prox_agrees_with_a_scalar_minimiser(loss, step, backend):
+    t = np.linspace(-7.3, 7.1, 25)
+    y = np.where(np.arange(25) % 2, 0.5, -0.7)
+
+    def objective(u, at, label):
+        return step * float(loss.value(np, np.float64(u), np.float64(label))) + 0.5 * (u - at) ** 2
+
+    expected = [
+        minimize_scalar(objective, bounds=(at - 2 * step, at + 2 * step), args=(at, label), method="bounded").x
+        for at, label in zip(t, y, strict=True)
+    ]
+    found = backend.to_host(loss.prox(backend.xp, backend.asarray(t), backend.asarray(y), step))
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    # The minimiser's own accuracy is that of its values; the closed form must be at least as good.
+    for u, other, at, label in zip(found, expected, t, y, strict=True):
+        assert objective(u, at, label) <= objective(other, at, label) + 1e-13

@@ -72,6 +72,16 @@ def test_a_job_goes_through_its_axis_and_keeps_the_rest_at_the_base() -> None:
     assert [p["regularizer"] for p in nonsmooth] == [{"l2": 0.1, "l1": 0.01}]
 
 
+def test_a_method_without_privacy_runs_without_noise(tmp_path: Any) -> None:
+    (job,) = experiment(base={"epsilon": "inf"}, sweeps={"n": [300, 600]}).jobs()
+    record, _ = run(job, tmp_path)
+    assert all(point["plan"]["sigma"] == 0.0 for point in record["points"][:2])
+    collect_sweeps([tmp_path / f"{job.id}.npz"], experiment().claims(), tmp_path / "t.parquet")
+    frame, _ = read_collected(tmp_path / "t.parquet")
+    assert set(frame["epsilon"]) == set(frame[frame["axis"] == "n"]["epsilon_accounted"]) == {np.inf}
+    assert frame["runs_from_n"].isna().all(), "no claim, no threshold"
+
+
 def test_a_parameter_of_the_dataset_can_be_an_axis() -> None:
     (job,) = SweepExperiment("trial", {**GOOD_SWEEPS, "methods": {"m": _plain()}}, 1, "cpu").jobs()
     points = [point for point in job.spec["points"] if point["axis"] == "noise"]
@@ -154,7 +164,7 @@ def test_collected_sweeps_feed_table_and_figure(tmp_path: Any) -> None:
     tables.write("trial", tmp_path / "t.parquet", tmp_path / "t.csv")
     text = (tmp_path / "t.md").read_text()
     assert "## What the numbers say" in text
-    assert "the published noise of DP-GD, open constants taken as 1 and T = 10 set here, claims epsilon = 2" in text
+    assert "the published noise of DP-GD, constants that the paper leaves open taken as 1 and T = 10 set here," in text
     import pandas as pd
 
     rows = pd.read_csv(tmp_path / "t.csv").set_index("quantity")
@@ -179,3 +189,108 @@ def test_an_unknown_metric_of_an_algorithm_is_refused(tmp_path: Any) -> None:
     other = dataclasses.replace(job, spec={**job.spec, "metric": "squared gradient norm"})
     with pytest.raises(UserError, match="does not observe"):
         run(other, tmp_path)
+
+
+SIGNALS = [0.3, 0.1, 0.01]
+
+
+def family(**changes: Any) -> SweepExperiment:
+    """A family of populations of which no member is the worst at every n."""
+    problem = {
+        "title": "a linear risk with a weak signal",
+        "metric": "excess risk",
+        "loss": "huber:1.0",
+        "regularizer": {},
+        "constraint": "l1_ball:1.0",
+        "dataset": {"name": "population_linear"},
+        "delta_power": 1.5,
+        "family": {"signal": SIGNALS},
+        "base": {"n": 1000, "d": 4, "epsilon": 1},
+        "sweeps": {"n": [1000, 10**4, 10**9]},
+    }
+    method = {"algorithm": "noisy_frank_wolfe", "parameters": {"T": 4}, "claims": {"exponents": {"n": -0.5}}}
+    changed = experiment(**method).spec
+    return SweepExperiment("trial", {**changed, "problems": {"linear": problem | changes}}, 1, "cpu")
+
+
+def test_every_member_of_a_family_is_run_at_every_point_with_a_seed_of_its_own() -> None:
+    (job,) = family().jobs()
+    points = job.spec["points"]
+    assert [(p["value"], p["member"]["signal"]) for p in points] == [
+        (n, signal) for n in (1000, 10**4, 10**9) for signal in SIGNALS
+    ]
+    assert all(p["dataset"]["parameters"] == {"features": 4, "signal": p["member"]["signal"]} for p in points)
+    assert len({p["seed"] for p in points} | {p["tuning_seed"] for p in points}) == 18
+    assert [p["delta"] for p in points[::3]] == pytest.approx([1000**-1.5, 1e4**-1.5, 1e9**-1.5])
+    (plain,) = experiment().jobs()
+    assert not any({"member", "delta"} & set(point) for point in plain.spec["points"])
+
+
+def test_without_a_delta_of_the_experiment_every_point_is_run_at_its_own(tmp_path: Any) -> None:
+    trial = family(family={"signal": [0.1]}, sweeps={"n": [1000, 10**4]})
+    spec = {key: value for key, value in trial.spec.items() if key != "delta"}
+    trial = SweepExperiment("trial", spec, 1, "cpu")
+    (job,) = trial.jobs()
+    assert job.spec["delta"] is None
+    record, _ = run(job, tmp_path)
+    assert [point["plan"]["delta"] for point in record["points"]] == pytest.approx([1000**-1.5, 1e4**-1.5])
+    collect_sweeps([tmp_path / f"{job.id}.npz"], trial.claims(), tmp_path / "t.parquet")
+    frame, _ = read_collected(tmp_path / "t.parquet")
+    assert sorted(set(frame["delta"])) == pytest.approx([1e4**-1.5, 1000**-1.5])
+
+
+def test_a_family_is_reported_by_its_worst_member(tmp_path: Any) -> None:
+    from dprepro import figures, tables
+
+    trial = family()
+    (job,) = trial.jobs()
+    record, values = run(job, tmp_path)
+    assert [point["samples"] for point in record["points"][::3]] == [1000, 10**4, 10**9]
+    assert [point["plan"]["delta"] for point in record["points"]] == [p["delta"] for p in job.spec["points"]]
+    optima = [point["optimum"]["objective"] for point in record["points"][:3]]
+    assert optima == pytest.approx([1.5 - signal for signal in SIGNALS], abs=1e-9), "Huber is |t - 2| - 1/2 there"
+    means = values["value"].mean(axis=1).reshape(3, 3)
+    assert len(set(means.argmax(axis=1))) > 1, f"no member is always the worst: {means}"
+    collect_sweeps([tmp_path / f"{job.id}.npz"], trial.claims(), tmp_path / "t.parquet")
+    tables.write("trial", tmp_path / "t.parquet", tmp_path / "t.csv")
+    import pandas as pd
+
+    row = pd.read_csv(tmp_path / "t.csv").set_index("quantity").loc["excess risk: exponent in n"]
+    slope = np.polyfit(np.log([1000, 1e4, 1e9]), np.log(means.max(axis=1)), 1)[0]
+    assert row["measured"] == pytest.approx(slope, rel=1e-9)
+    assert row["ci_low"] < row["measured"] < row["ci_high"]
+    assert row["points"] == 3
+    assert row["replicates"] == 6
+    figures.draw("trial", tmp_path / "t.parquet", tmp_path / "t.png")
+    assert "the member with the largest mean error" in (tmp_path / "t.md").read_text()
+
+
+def test_a_problem_without_an_axis_n_is_drawn_beside_one_that_has_it(tmp_path: Any) -> None:
+    from dprepro import figures
+
+    both = experiment(sweeps={"n": [300, 600]}), experiment(sweeps={"epsilon": [2, 4]})
+    files = []
+    for number, trial in enumerate(both):
+        spec = {**trial.spec, "problems": {f"p{number}": trial.spec["problems"]["logit"]}}
+        (job,) = SweepExperiment("trial", spec, 1, "cpu").jobs()
+        run(job, tmp_path)
+        files.append(tmp_path / f"{job.id}.npz")
+    claims = both[0].claims()
+    collect_sweeps(files, claims, tmp_path / "t.parquet")
+    figures.draw("trial", tmp_path / "t.parquet", tmp_path / "t.png")
+    assert (tmp_path / "t.png").stat().st_size > 10_000
+
+
+def test_the_stationarity_gap_of_an_output_is_measured_where_no_candidates_are_marked(tmp_path: Any) -> None:
+    from dprepro import datasets
+
+    (job,) = family(metric="stationarity gap", loss="squared", family={"signal": [0.5]}).jobs()
+    record, values = run(job, tmp_path)
+    collect_sweeps([tmp_path / f"{job.id}.npz"], family().claims(), tmp_path / "t.parquet")
+    frame, _ = read_collected(tmp_path / "t.parquet")
+    data = datasets.load("population_linear", features=4, signal=0.5)
+    at_zero = np.max(np.abs(2.0 * data.population.probabilities @ data.X))  # type: ignore[union-attr]
+    assert frame["value_at_zero"].to_numpy() == pytest.approx(at_zero, rel=1e-12)
+    assert record["points"][0]["optimum"]["stationarity_gap_at_zero"] == pytest.approx(1.0)
+    assert np.all(values["value"] > 0.0)
+    assert np.mean(values["value"][-1]) < 0.5 * np.mean(values["value"][0])

@@ -161,6 +161,12 @@ def _add_stages(commands: Any) -> None:
     parser.add_argument("--claims", type=json.loads, required=True)
     parser.add_argument("--out", type=Path, required=True)
 
+    parser = _add(commands, "collect-parts", _stage_collect_parts, "workflow: gather the rows of a paper's table")
+    parser.add_argument("--data", type=Path, nargs="+", required=True)
+    parser.add_argument("--paper", required=True)
+    parser.add_argument("--title", required=True)
+    parser.add_argument("--out", type=Path, required=True)
+
     parser = _add(commands, "collect", _stage_collect, "workflow: gather runs into one table")
     parser.add_argument("--runs", type=Path, nargs="+", required=True)
     parser.add_argument("--optima", type=Path, nargs="+", required=True)
@@ -344,6 +350,12 @@ def _stage_collect_sweeps(options: argparse.Namespace) -> None:
     from dprepro.stages.collect import collect_sweeps
 
     collect_sweeps(options.runs, options.claims, options.out)
+
+
+def _stage_collect_parts(options: argparse.Namespace) -> None:
+    from dprepro.stages.collect import collect_parts
+
+    collect_parts(options.data, options.paper, options.title, options.out)
 
 
 def _stage_collect(options: argparse.Namespace) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from dprepro.errors import UserError
 from dprepro.jobs import TILE, Job, job_seed
+from dprepro.parts import PartsExperiment
 from dprepro.sweeps import EPSILON, FEATURES, ROWS, SweepExperiment, candidates
 
 # Where a checkout keeps its configuration; commands are run from its top folder.
@@ -105,31 +106,53 @@ def dataset_key(dataset: Mapping[str, Any]) -> str:
     return key
 
 
-AnyExperiment = Experiment | SweepExperiment
-KINDS: dict[str, type[Experiment] | type[SweepExperiment]] = {cls.kind: cls for cls in (Experiment, SweepExperiment)}
+AnyExperiment = Experiment | SweepExperiment | PartsExperiment
+KINDS: dict[str, type[AnyExperiment]] = {cls.kind: cls for cls in (Experiment, SweepExperiment, PartsExperiment)}
 
 
 def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[AnyExperiment]:
-    """Validate the configuration and return its experiments; a mistake is a `UserError` that names the key."""
+    """Validate the configuration and return its experiments; a mistake is a `UserError` that names the key.
+
+    The parts of an experiment that has some stand before it, whether the configuration lists them or not.
+    """
     validate(config, "config", folder, "the configuration")
     known = experiment_names(folder)
     overrides = config.get("overrides", {})
     for name in [*config["experiments"], *overrides]:
         if name not in known:
             raise UserError(f"Unknown experiment {name!r} in the configuration: {_suggest(name, known)}")
-    experiments = {}
     # Overrides of an experiment that is not run are checked too: a typo there should not wait.
-    for name in dict.fromkeys([*config["experiments"], *overrides]):
-        path = folder / "experiments" / f"{name}.yaml"
-        spec = merge(read_yaml(path), overrides.get(name, {}))
-        where = f"{path} with the configuration's overrides" if name in overrides else str(path)
-        kind = str(spec.get("kind", Experiment.kind))
-        if kind not in KINDS:
-            raise UserError(f"In {where}: unknown kind {kind!r}; {_suggest(kind, sorted(KINDS))}")
-        validate(spec, kind, folder, where)
-        (_check_sweeps if kind == SweepExperiment.kind else _check_curves)(spec, where)
-        experiments[name] = KINDS[kind](name, spec, int(config["seed"]), str(config["device"]))
-    return [experiments[name] for name in config["experiments"]]
+    experiments = {name: _load(name, config, folder) for name in dict.fromkeys([*config["experiments"], *overrides])}
+    for name in list(experiments):
+        for part in _parts(experiments[name]):
+            if part not in known:
+                raise UserError(f"Unknown experiment {part!r} in the parts of {name}: {_suggest(part, known)}")
+            experiments.setdefault(part, _load(part, config, folder))
+            if experiments[part].kind != SweepExperiment.kind:
+                raise UserError(f"The experiment {name} has the part {part!r}, which is no sweep: name sweeps only.")
+    wanted = [wish for name in config["experiments"] for wish in (*_parts(experiments[name]), name)]
+    return [experiments[name] for name in dict.fromkeys(wanted)]
+
+
+def _parts(experiment: AnyExperiment) -> list[str]:
+    return experiment.parts if isinstance(experiment, PartsExperiment) else []
+
+
+def _load(name: str, config: Mapping[str, Any], folder: Path) -> AnyExperiment:
+    """Read and check one experiment with the configuration's overrides."""
+    overrides = config.get("overrides", {})
+    path = folder / "experiments" / f"{name}.yaml"
+    spec = merge(read_yaml(path), overrides.get(name, {}))
+    where = f"{path} with the configuration's overrides" if name in overrides else str(path)
+    kind = str(spec.get("kind", Experiment.kind))
+    if kind not in KINDS:
+        raise UserError(f"In {where}: unknown kind {kind!r}; {_suggest(kind, sorted(KINDS))}")
+    validate(spec, kind, folder, where)
+    if kind == Experiment.kind:
+        _check_curves(spec, where)
+    elif kind == SweepExperiment.kind:
+        _check_sweeps(spec, where)
+    return KINDS[kind](name, spec, int(config["seed"]), str(config["device"]))
 
 
 def load_config(files: Sequence[Path], folder: Path = CONFIG) -> dict[str, Any]:
@@ -240,10 +263,9 @@ def _check_curves(spec: Mapping[str, Any], where: str) -> None:
 def _check_sweeps(spec: Mapping[str, Any], where: str) -> None:
     """Check the names in a sweep experiment: problems with their datasets and axes, methods with their letters."""
     for key, problem in spec["problems"].items():
-        _check_problem(problem, f"In {where}: problems.{key}")
-        _check_dataset(problem["dataset"], where, _parameters(problem, {**problem["base"], **problem["sweeps"]}))
-        if EPSILON not in problem["base"]:
-            raise UserError(f"In {where}: problems.{key}.base has no epsilon; add one.")
+        _check_swept(problem, where, f"In {where}: problems.{key}")
+        if "delta_power" not in problem and "delta" not in spec:
+            raise UserError(f"In {where}: problems.{key} has no delta_power and the experiment no delta; add one.")
     for entry, method in spec["methods"].items():
         _check_method(method, where, f"methods.{entry}")
         for name in method.get("problems", ()):
@@ -268,6 +290,68 @@ def _check_sweeps(spec: Mapping[str, Any], where: str) -> None:
             seen.add(line)
 
 
+def _check_swept(problem: Mapping[str, Any], where: str, place: str) -> None:
+    """Check one problem of a sweep experiment: its names, the axes of its base, and what is measured on it."""
+    _check_problem(problem, place)
+    axes = {**problem["base"], **problem["sweeps"], **_family(problem, place)}
+    _check_dataset(problem["dataset"], where, _parameters(problem, axes))
+    if EPSILON not in problem["base"]:
+        raise UserError(f"{place}.base has no epsilon; add one.")
+    if "delta_power" in problem and ROWS not in problem["base"]:
+        raise UserError(f"{place}.base has no n, which delta_power needs; add one.")
+    _check_metric(problem, place)
+    _check_timed(problem, place)
+    _check_timed_axes(problem, problem["sweeps"], place)
+
+
+def _check_metric(problem: Mapping[str, Any], place: str) -> None:
+    """Check that a problem has what its metric is defined by."""
+    from dprepro.geometry import ball_exponent, get_set
+    from dprepro.losses import get_loss
+
+    loss, constraint, metric = get_loss(problem["loss"]), get_set(problem["constraint"]), problem["metric"]
+    plain = not any(part.get("l1") for part in (problem["regularizer"], problem.get("nonsmooth", {})))
+    needs = {
+        "excess risk": {"a population_* dataset": _is_population(problem)},
+        "stationarity gap": {
+            "a smooth loss": loss.smooth,
+            "a bounded set": "bounded" in constraint.properties,
+            "a regularizer without l1": plain,
+        },
+        "near stationarity": {
+            "a loss that is weakly convex and not convex": 0.0 < loss.weak_convexity(1.0) < math.inf,
+            "an l_p ball with 1 <= p <= 2": ball_exponent(constraint) is not None,
+            "a regularizer without l1": plain,
+        },
+    }
+    for need, holds in needs.get(metric, {}).items():
+        if not holds:
+            raise UserError(f"{place}.metric is {metric!r}, which needs {need}; change the metric or the problem.")
+
+
+def _check_timed(problem: Mapping[str, Any], place: str) -> None:
+    """Check that the time that a problem takes grows with n, and that there is one time for every n."""
+    if not problem.get("timed"):
+        return
+    if "family" in problem:
+        raise UserError(f"{place} is timed, but has a family, each member with its own time; drop family or timed.")
+    if _is_population(problem):
+        name = problem["dataset"]["name"]
+        raise UserError(f"{place} is timed, but the cost of {name!r} does not grow with n; use stored rows.")
+
+
+def _check_timed_axes(problem: Mapping[str, Any], grids: Mapping[str, Any], place: str) -> None:
+    """Check that a timed problem is swept over n alone."""
+    others = [axis for axis in grids if axis != ROWS]
+    if problem.get("timed") and others:
+        raise UserError(f"{place}.sweeps has the axis {others[0]!r}, but time is measured against n only; drop it.")
+
+
+def _is_population(problem: Mapping[str, Any]) -> bool:
+    """Whether a problem's data are a distribution, which the names of such datasets say."""
+    return str(problem["dataset"]["name"]).startswith("population_")
+
+
 def _parameters(problem: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that a problem and its axes ask of the dataset; only their names count."""
     names = ["features" if axis == FEATURES else axis for axis in axes if axis not in (ROWS, EPSILON)]
@@ -279,14 +363,27 @@ def _check_axes(method: Mapping[str, Any], problem: Mapping[str, Any], where: st
     base = {**problem["base"], **method.get("base", {})}
     grids = method.get("sweeps", problem["sweeps"])
     known = {**base, **grids}
+    _check_timed_axes(problem, grids, where)
     _check_dataset(problem["dataset"], where.removeprefix("In "), _parameters(problem, known))
     for axis in (ROWS, FEATURES):
         for value in [*grids.get(axis, []), *([base[axis]] if axis in base else [])]:
             if value != int(value):
                 raise UserError(f"{where}: the axis {axis} has the value {value}; give whole numbers.")
-    for axis in method.get("claims", {}).get("exponents", {}):
+    claims = method.get("claims", {})
+    for key, axis in itertools.chain.from_iterable(
+        [(key, axis) for axis in claims.get(key, {})] for key in ("exponents", "log_exponents")
+    ):
         if axis not in known:
-            raise UserError(f"{where}.claims.exponents has the axis {axis!r}; {_suggest(axis, list(known))}")
+            raise UserError(f"{where}.claims.{key} has the axis {axis!r}; {_suggest(axis, list(known))}")
+
+
+def _family(problem: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """Return a problem's family: the parameter that tells its members apart with its values, if it has one."""
+    family: Mapping[str, Any] = problem.get("family", {})
+    swept = [name for name in family if name in (ROWS, FEATURES, EPSILON) or name in problem["sweeps"]]
+    if len(family) > 1 or swept:
+        raise UserError(f"{where}.family is over {', '.join(family)}; use one parameter of the data that is no axis.")
+    return family
 
 
 def _check_problem(problem: Mapping[str, Any], where: str) -> None:

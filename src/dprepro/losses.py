@@ -3,15 +3,19 @@
 A loss is phi(t, y) with t = <w, x>. A *margin* loss depends on y t alone; the data are then stored as y x, and
 the label argument is ignored. Every derivative is written as `outer * core(inner * t) + constant`, so that a full
 gradient costs two matrix products and one elementwise function: scale and constant are applied outside the loop.
+Where a loss has a kink, its derivative is a subgradient there; `smoothing.py` makes smooth losses of such losses.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from dataclasses import dataclass
-from typing import Any, ClassVar
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
 
-from dprepro.errors import UserError
+from dprepro.errors import UserError, positive
 
 Array = Any
 
@@ -19,13 +23,18 @@ Array = Any
 class Loss:
     """Base of the losses; arrays are of the namespace `xp`, t and y of equal or broadcastable shape."""
 
-    name: ClassVar[str]
-    margin: ClassVar[bool] = False
-    convex: ClassVar[bool] = True
-    smooth: ClassVar[bool] = True
-    inner: ClassVar[float] = 1.0
-    outer: ClassVar[float] = 1.0
-    constant: ClassVar[float] = 0.0
+    name: str
+    margin: bool = False
+    convex: bool = True
+    smooth: bool = True
+    inner: float = 1.0
+    outer: float = 1.0
+    constant: float = 0.0
+
+    @property
+    def full_name(self) -> str:
+        """The name with its parameter, as `get_loss` reads it: `huber:0.5`."""
+        return ":".join([self.name, *(spelled(getattr(self, name)) for name in parameters(type(self)))])
 
     def value(self, xp: Any, t: Array, y: Array) -> Array:
         """Return phi(t, y)."""
@@ -36,11 +45,11 @@ class Loss:
         raise NotImplementedError
 
     def derivative(self, xp: Any, t: Array, y: Array) -> Array:
-        """Return the derivative of phi in t."""
+        """Return the derivative of phi in t, a subgradient where phi has a kink."""
         return self.outer * self.core(xp, self.inner * t, y) + self.constant
 
     def curvature(self, xp: Any, t: Array, y: Array) -> Array:
-        """Return the second derivative of phi in t."""
+        """Return the second derivative of phi in t, that of one side where there are two."""
         raise NotImplementedError
 
     def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
@@ -52,8 +61,12 @@ class Loss:
         return 2.0 * self.lipschitz(row_norm, radius, label_bound)
 
     def smoothness(self, row_norm: float) -> float:
-        """Return L: a Lipschitz constant of the gradient of one sample for ||x|| <= row_norm."""
+        """Return L: a Lipschitz constant of the gradient of one sample for ||x|| <= row_norm; inf with kinks."""
         raise NotImplementedError
+
+    def weak_convexity(self, row_norm: float) -> float:
+        """Return rho >= 0: one sample's loss plus rho/2 ||w||^2 is convex for ||x|| <= row_norm."""
+        return 0.0 if self.convex else self.smoothness(row_norm)
 
 
 @dataclass(frozen=True)
@@ -219,6 +232,10 @@ class SineSquared(Loss):
         """Return 8 row_norm^2."""
         return 8.0 * row_norm**2
 
+    def weak_convexity(self, row_norm: float) -> float:
+        """Return 4 row_norm^2: the second derivative falls to -4."""
+        return 4.0 * row_norm**2
+
 
 @dataclass(frozen=True)
 class Squared(Loss):
@@ -256,8 +273,7 @@ class Huber(Loss):
     name = "huber"
 
     def __post_init__(self) -> None:
-        if not (0.0 < self.width < math.inf):
-            raise UserError(f"The width of the Huber loss is {self.width}: give a positive number.")
+        positive(f"The width of the loss {self.name!r}", self.width)
 
     def value(self, xp: Any, t: Array, y: Array) -> Array:
         """Return the Huber function of the residual."""
@@ -282,26 +298,260 @@ class Huber(Loss):
         return row_norm**2
 
 
+class Kink(NamedTuple):
+    """The convex function v -> max(left v, right v) of v = u - at, with left <= 0 <= right."""
+
+    at: float
+    left: float
+    right: float
+
+
+class PiecewiseLinear(Loss):
+    """A sum of kinks in the residual u = t - y, or in t for a margin loss.
+
+    The kinks come in rising order, and between two of them the sum is flat: right = 0 for all but the last, left = 0
+    for all but the first. The proximal operator of the sum then moves a point by the sum of its moves for each kink.
+    """
+
+    smooth = False
+
+    @property
+    def kinks(self) -> tuple[Kink, ...]:
+        """The kinks of which the loss is the sum."""
+        raise NotImplementedError
+
+    def offsets(self, t: Array, y: Array) -> list[tuple[Kink, Array]]:
+        """Return every kink with the offset v = u - at of each residual u from it."""
+        u = t if self.margin else t - y
+        return [(kink, u - kink.at if kink.at else u) for kink in self.kinks]
+
+    def value(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return the sum of max(left v, right v)."""
+        return added([xp.maximum(kink.left * v, kink.right * v) for kink, v in self.offsets(t, y)])
+
+    def core(self, xp: Any, s: Array, y: Array) -> Array:
+        """Return the slope; on a kink the mean of its two slopes, which is a subgradient."""
+        halves = [(0.5 * (kink.right - kink.left), 0.5 * (kink.right + kink.left), v) for kink, v in self.offsets(s, y)]
+        return added([half * xp.sign(v) + mean for half, mean, v in halves])
+
+    def curvature(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return zeros, the second derivative away from the kinks."""
+        return xp.zeros_like(t if self.margin else t - y)
+
+    def prox(self, xp: Any, t: Array, y: Array, step: float) -> Array:
+        """Return argmin_u step phi(u, y) + 1/2 (u - t)^2 in closed form."""
+        moves = [xp.clip(v, step * kink.left, step * kink.right) for kink, v in self.offsets(t, y)]
+        return t - added(moves)
+
+    def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return row_norm times the steepest slope."""
+        return row_norm * max(-self.kinks[0].left, self.kinks[-1].right)
+
+    def gradient_spread(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return row_norm times the distance of the last slope from the first."""
+        return row_norm * (self.kinks[-1].right - self.kinks[0].left)
+
+    def smoothness(self, row_norm: float) -> float:
+        """Return infinity: the derivative jumps at a kink."""
+        return math.inf
+
+
+@dataclass(frozen=True)
+class Absolute(PiecewiseLinear):
+    """|t - y|. G = row norm."""
+
+    name = "absolute"
+
+    @property
+    def kinks(self) -> tuple[Kink, ...]:
+        """One at u = 0, between the slopes -1 and 1."""
+        return (Kink(0.0, -1.0, 1.0),)
+
+
+@dataclass(frozen=True)
+class Hinge(PiecewiseLinear):
+    """max(0, 1 - y t), the loss of support vector machines. G = row norm."""
+
+    name = "hinge"
+    margin = True
+
+    @property
+    def kinks(self) -> tuple[Kink, ...]:
+        """One at the margin 1, between the slopes -1 and 0."""
+        return (Kink(1.0, -1.0, 0.0),)
+
+
+@dataclass(frozen=True)
+class Pinball(PiecewiseLinear):
+    """q (y - t) for t <= y, (1 - q) (t - y) beyond: its minimiser is the q-quantile of y. G = row norm max(q, 1-q)."""
+
+    q: float = 0.5
+    name = "pinball"
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.q < 1.0:
+            raise UserError(f"The quantile of the loss 'pinball' is {self.q}: give a number between 0 and 1.")
+
+    @property
+    def kinks(self) -> tuple[Kink, ...]:
+        """One at u = 0, between the slopes -q and 1 - q."""
+        return (Kink(0.0, -self.q, 1.0 - self.q),)
+
+
+@dataclass(frozen=True)
+class Insensitive(PiecewiseLinear):
+    """max(0, |t - y| - width), the loss of support vector regression. G = row norm."""
+
+    width: float = 0.1
+    name = "insensitive"
+
+    def __post_init__(self) -> None:
+        positive(f"The width of the loss {self.name!r}", self.width)
+
+    @property
+    def kinks(self) -> tuple[Kink, ...]:
+        """Two at u = -width and u = width, between the slopes -1, 0 and 1."""
+        return (Kink(-self.width, -1.0, 0.0), Kink(self.width, 0.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Welsch(Loss):
+    """c^2/2 (1 - exp(-u^2/c^2)) with u = t - y: bounded, smooth, not convex. G = c row norm / sqrt(2 e)."""
+
+    c: float = 1.0
+    name = "welsch"
+    convex = False
+
+    def __post_init__(self) -> None:
+        positive(f"The width of the loss {self.name!r}", self.c)
+
+    def value(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return c^2/2 (1 - exp(-u^2/c^2)), accurate also for small u."""
+        return -0.5 * self.c**2 * xp.expm1(-(((t - y) / self.c) ** 2))
+
+    def core(self, xp: Any, s: Array, y: Array) -> Array:
+        """Return u exp(-u^2/c^2)."""
+        u = s - y
+        return u * xp.exp(-((u / self.c) ** 2))
+
+    def curvature(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return (1 - 2 u^2/c^2) exp(-u^2/c^2)."""
+        square = ((t - y) / self.c) ** 2
+        return (1.0 - 2.0 * square) * xp.exp(-square)
+
+    def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return c row_norm / sqrt(2 e): the slope is largest at u = c / sqrt(2)."""
+        return row_norm * self.c / math.sqrt(2.0 * math.e)
+
+    def smoothness(self, row_norm: float) -> float:
+        """Return row_norm^2, reached at u = 0."""
+        return row_norm**2
+
+    def weak_convexity(self, row_norm: float) -> float:
+        """Return 2 exp(-3/2) row_norm^2: the second derivative is smallest at u^2 = 3/2 c^2."""
+        return 2.0 * math.exp(-1.5) * row_norm**2
+
+
+@dataclass(frozen=True)
+class MinimaxConcave(Loss):
+    """|u| - u^2/(2 g) for |u| <= g, g/2 beyond, with u = t - y: not convex, with a kink at 0. G = row norm.
+
+    Adding u^2/(2 g) makes it convex: it is weakly convex (Zhang 2010).
+    """
+
+    g: float = 1.0
+    name = "mcp"
+    convex = False
+    smooth = False
+
+    def __post_init__(self) -> None:
+        positive(f"The width of the loss {self.name!r}", self.g)
+
+    def value(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return |u| - u^2/(2 g) with |u| cut at g."""
+        inside = xp.minimum(xp.abs(t - y), self.g)
+        return inside * (1.0 - inside / (2.0 * self.g))
+
+    def core(self, xp: Any, s: Array, y: Array) -> Array:
+        """Return sign(u) max(0, 1 - |u|/g); 0 on the kink."""
+        u = s - y
+        return xp.sign(u) * (1.0 - xp.minimum(xp.abs(u), self.g) / self.g)
+
+    def curvature(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return -1/g inside |u| <= g and 0 outside; the kink at 0 is left out."""
+        return (-1.0 / self.g) * xp.astype(xp.abs(t - y) <= self.g, t.dtype)
+
+    def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return the row norm."""
+        return row_norm
+
+    def smoothness(self, row_norm: float) -> float:
+        """Return infinity: the derivative jumps at the kink."""
+        return math.inf
+
+    def weak_convexity(self, row_norm: float) -> float:
+        """Return row_norm^2 / g."""
+        return row_norm**2 / self.g
+
+
 LOSSES: dict[str, type[Loss]] = {
-    loss.name: loss for loss in (Logistic, LogisticAsPrinted, SoftLogistic, Sigmoid, SineSquared, Squared, Huber)
+    loss.name: loss
+    for loss in (
+        Logistic,
+        LogisticAsPrinted,
+        SoftLogistic,
+        Sigmoid,
+        SineSquared,
+        Squared,
+        Huber,
+        Absolute,
+        Hinge,
+        Pinball,
+        Insensitive,
+        Welsch,
+        MinimaxConcave,
+    )
 }
 
 
 def get_loss(wish: str | Loss) -> Loss:
-    """Return a loss by name (`huber:0.5` sets its width), or the given one."""
+    """Return a loss by name, or the given one.
+
+    `huber:0.5` sets the loss's parameter, `moreau:10:huber:0.5` smooths it (see `smoothing.py`).
+    """
     if isinstance(wish, Loss):
         return wish
     name, _, argument = str(wish).partition(":")
+    if name == "moreau":
+        from dprepro.smoothing import get_envelope  # which builds on this module
+
+        return get_envelope(str(wish))
     if name not in LOSSES:
-        raise UserError(f"Unknown loss {wish!r}: use one of {', '.join(LOSSES)}.")
+        raise UserError(f"Unknown loss {wish!r}: use one of {', '.join(LOSSES)}, or moreau:BETA:LOSS.")
     if not argument:
         return LOSSES[name]()
-    if name != "huber":
+    if not parameters(LOSSES[name]):
         raise UserError(f"The loss {name!r} takes no parameter, but {wish!r} was given.")
     try:
-        return Huber(float(argument))
+        value = float(argument)
     except ValueError:
-        raise UserError(f"The loss {wish!r} has no number after the colon: write for example huber:0.5.") from None
+        raise UserError(f"The loss {wish!r} has no number after the colon: write for example {name}:0.5.") from None
+    return LOSSES[name](value)  # type: ignore[call-arg]  # it has a parameter
+
+
+def parameters(loss: type[Loss]) -> list[str]:
+    """Return the names of the loss's parameters: none or one."""
+    return [field.name for field in fields(loss)]  # type: ignore[arg-type]
+
+
+def spelled(number: float) -> str:
+    """Return a number as short as it can be read back without loss."""
+    return repr(float(number)).removesuffix(".0")
+
+
+def added(terms: Iterable[Array]) -> Array:
+    """Return the sum of a few arrays, without a zero to start from."""
+    return functools.reduce(operator.add, terms)
 
 
 def _tanh(xp: Any, s: Array) -> Array:

@@ -24,10 +24,13 @@ def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     titles = " and ".join(sorted({facts["title"] for facts in metadata["datasets"].values()}))
     variants = " and ".join(sorted(frame["variant"].unique()))
     sizes = f"n = {span(frame['n'])}, d = {span(frame['d'])}"
-    deltas = ", ".join(f"{delta:g}" for delta in sorted(frame["delta"].unique()))
+    known = sorted(frame["delta"].unique())
+    # Where delta falls with n there are as many as points.
+    deltas = ", ".join(f"{delta:g}" for delta in known) if len(known) <= 3 else span(frame["delta"])
+    counts = frame.groupby("experiment")["replicate"].nunique()
     return (
         f"{titles}; {sizes}; delta = {deltas}; variant {variants}; "
-        f"mean and 95 % interval over {frame['replicate'].nunique()} replicates"
+        f"mean and 95 % interval over {span(counts)} replicates"
     )
 
 

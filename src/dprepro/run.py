@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +12,11 @@ import numpy as np
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Plan
 from dprepro.arrays import TILE, single_blas_thread
-from dprepro.errors import RunFailed
+from dprepro.errors import RunFailed, UserError
+from dprepro.losses import Loss
 from dprepro.privacy.mechanisms import (
+    BLOCK_STEPS,
+    DisjointGaussianMechanism,
     GaussianMechanism,
     LaplaceMechanism,
     Ledger,
@@ -22,13 +25,20 @@ from dprepro.privacy.mechanisms import (
     SelectionMechanism,
     TreeMechanism,
 )
-from dprepro.problems.erm import EmpiricalRisk
+from dprepro.problems.erm import EmpiricalRisk, FreshBatch
+from dprepro.problems.population import PopulationRisk
 from dprepro.streams import Streams
 
 Array = Any
 
 # Rounds of which the iterate is kept: evenly spread on a logarithmic axis.
 CHECKPOINTS = 24
+# What `Execution.candidate` observes.
+CANDIDATE_OBJECTIVE = "candidate objective"
+STATIONARITY_GAP = "stationarity gap"
+NEAR_STATIONARITY = "near stationarity"
+# Near stationarity takes a minimisation for each candidate: it is observed of so many, evenly spread.
+CANDIDATES_MINIMIZED = 32
 
 
 @dataclass(frozen=True)
@@ -48,15 +58,28 @@ class RunResult:
     final_objective: np.ndarray  # (K,)
     observed: dict[str, np.ndarray]  # what the algorithm observed on its way: means over the run, each (K,)
     seconds: np.ndarray  # (C,)
+    samples_used: int  # of the n samples, how many a replicate looked at
 
 
 class Execution:
     """What `run` of an algorithm works with: the oracle, the mechanisms and the record of the trajectory.
 
     One execution carries one tile of replicates. Every gradient goes through it and is counted.
+
+    Fresh samples are handed out once: no two batches share one, and together they are at most the n that there are.
+    Of a population an algorithm sees nothing but its samples: a full gradient there is that of all n of them, drawn
+    for each replicate. `judge` is the problem in double precision, for what is observed of candidates.
     """
 
-    def __init__(self, plan: Plan, problem: EmpiricalRisk, seed: int, slots: Sequence[int | None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        problem: EmpiricalRisk,
+        seed: int,
+        slots: Sequence[int | None],
+        judge: EmpiricalRisk | None = None,
+        metric: str | None = None,
+    ) -> None:
         self.xp = problem.backend.xp
         self.gradient_evaluations = 0
         self.trajectory: list[tuple[int, int, float, np.ndarray]] = []
@@ -69,13 +92,20 @@ class Execution:
         self._round = 0
         self._observed: dict[str, tuple[Array, int]] = {}
         self._asked_full = self._asked_sampled = False
+        self._judge = problem.with_dtype("float64") if judge is None else judge
+        self._to_minimize: list[np.ndarray] | None = [] if metric == NEAR_STATIONARITY else None
+        self._batches = Streams(seed, slots, "fresh batches")
+        self._singles = Streams(seed, slots, "fresh samples")
+        self._taken = self._batch_number = 0
+        self._whole: FreshBatch | None = None
+        self._at_hand: FreshBatch | Array | None = None
         self._clock = time.perf_counter if self._backend.name == "cupy" else time.process_time
         self._started = self._clock()
-        self._record(self.zeros())
+        self._record(self.start())
 
     def start(self) -> Array:
-        """Return the initial point, w = 0 for every replicate."""
-        return self.zeros()
+        """Return the initial point for every replicate: w = 0, or the barycentre of a polytope off centre."""
+        return self._problem.spec.constraint.start(self.xp, self.zeros())
 
     def zeros(self) -> Array:
         """Return zeros of shape (K, d)."""
@@ -84,6 +114,10 @@ class Execution:
     def gaussian(self, label: str) -> GaussianMechanism:
         """Return a Gaussian mechanism of the plan."""
         return self._ledger.gaussian(label)
+
+    def disjoint_gaussian(self, label: str) -> DisjointGaussianMechanism:
+        """Return a Gaussian mechanism on disjoint batches of the plan."""
+        return self._ledger.disjoint_gaussian(label)
 
     def laplace(self, label: str) -> LaplaceMechanism:
         """Return a Laplace mechanism of the plan."""
@@ -117,8 +151,66 @@ class Execution:
     def full_gradient(self, W: Array) -> Array:
         """Return grad F at each row of W: n gradient evaluations."""
         self.gradient_evaluations += self._problem.spec.n
-        self._asked_full = True
+        if isinstance(self._problem, PopulationRisk):
+            whole = self._whole_sample()
+            self._asked_full = True
+            return self._problem.batch_gradient(W, whole)
+        self._look_at_all()
         return self._problem.gradient(W)
+
+    @property
+    def samples_used(self) -> int:
+        """How many of the n samples were looked at; all where any record could have been."""
+        return self._problem.spec.n if self._asked_full or self._asked_sampled else self._taken
+
+    def fresh(self, size: int) -> FreshBatch:
+        """Return a batch of `size` samples that were not handed out before, for each replicate its own.
+
+        On a dataset it is the next rows in the stored order, on a population an i.i.d. sample that depends on the
+        seed, the replicate and the number of the batch.
+        """
+        first = self._take(size)
+        self._batch_number += 1
+        self._at_hand = self._problem.fresh_batch(self._batches, self._batch_number, first, size)
+        return self._at_hand
+
+    def fresh_samples(self, count: int) -> Iterator[Array]:
+        """Yield `count` fresh samples, one for each replicate at a time: indices (K,) for `sample_gradient`."""
+        return self._one_by_one(self._take(count), count)
+
+    def batch_gradient(self, W: Array, batch: FreshBatch) -> Array:
+        """Return the mean gradient over each replicate's batch: as many gradient evaluations as it has samples."""
+        self.gradient_evaluations += batch.size
+        self._look_at_fresh(batch)
+        return self._problem.batch_gradient(W, batch)
+
+    def batch_difference(self, W: Array, V: Array, batch: FreshBatch) -> Array:
+        """Return the mean of grad f(w, z) - grad f(v, z) over each replicate's batch: two evaluations a sample."""
+        self.gradient_evaluations += 2 * batch.size
+        self._look_at_fresh(batch)
+        return self._problem.batch_difference(W, V, batch)
+
+    def replace_loss(self, loss: Loss) -> None:
+        """Take gradients of another loss from here on, such as an envelope; results are judged by the problem's own."""
+        self._problem = self._problem.with_loss(loss)
+
+    def candidate(self, W: Array) -> None:
+        """Mark a possible output of a uniformly random choice; for judging a run, never for steering it.
+
+        The means over all candidates of the objective and, where it is defined, of the stationarity gap are observed:
+        they are the expectations over the choice. Their evaluation is neither counted nor timed. Near stationarity is
+        observed if it is the metric of the run, of at most CANDIDATES_MINIMIZED candidates.
+        """
+        paused = self._clock()
+        judge = self._judge
+        if judge.backend.dtype_name != self._backend.dtype_name:
+            W = judge.backend.asarray(self._backend.to_host(W))
+        self.observe(CANDIDATE_OBJECTIVE, judge.objective(W))
+        if {"bounded", "smooth", "smooth_regularizer"} <= judge.spec.properties:
+            self.observe(STATIONARITY_GAP, judge.stationarity_gap(W))
+        if self._to_minimize is not None:
+            self._to_minimize.append(judge.backend.to_host(W))
+        self._started += self._clock() - paused
 
     def sample_gradient(self, W: Array, index: Array | PoissonBatch) -> Array:
         """Return each replicate's gradient at its own sample, averaged over its batch if it has one.
@@ -126,7 +218,7 @@ class Execution:
         One gradient evaluation for each record of a batch; a Poisson batch counts with its expected size.
         """
         self.gradient_evaluations += _batch_size(index)
-        self._asked_sampled = True
+        self._look_at(index)
         return self._problem.sample_gradients(W, index)
 
     def gradient_difference(self, W: Array, V: Array, index: Array | PoissonBatch, clip: float | None = None) -> Array:
@@ -136,12 +228,14 @@ class Execution:
         record of a batch; a Poisson batch counts with its expected size.
         """
         self.gradient_evaluations += 2 * _batch_size(index)
-        self._asked_sampled = True
+        self._look_at(index)
         return self._problem.sample_differences(W, V, index, clip)
 
     def hessians(self, W: Array) -> Array:
         """Return the Hessian of F at each row of W (K, d, d); second-order oracles have no count."""
-        self._asked_full = True
+        if isinstance(self._problem, PopulationRisk):
+            raise UserError("Second derivatives over the samples of a population are not available: choose a dataset.")
+        self._look_at_all()
         return self._problem.hessians(W)
 
     def regularizer_gradient(self, W: Array) -> Array:
@@ -165,6 +259,11 @@ class Execution:
         return float(np.max(self._backend.to_host(values)))
 
     @property
+    def loss(self) -> Loss:
+        """The loss whose gradients are taken; it sees no data."""
+        return self._problem.spec.loss
+
+    @property
     def constraint(self) -> Any:
         """The constraint set, for steps other than a projection; it sees no data."""
         return self._problem.spec.constraint
@@ -183,16 +282,78 @@ class Execution:
     def observed(self) -> dict[str, np.ndarray]:
         """Return the mean of what was observed under each name, on the host in double precision."""
         means = {name: total / count for name, (total, count) in self._observed.items()}
-        return {name: self._backend.to_host(mean).astype(np.float64) for name, mean in means.items()}
+        found = {name: self._backend.to_host(mean).astype(np.float64) for name, mean in means.items()}
+        return found | ({NEAR_STATIONARITY: self._near_stationarity()} if self._to_minimize else {})
+
+    def _near_stationarity(self) -> np.ndarray:
+        """Return the mean near stationarity of evenly spread candidates (K,)."""
+        from dprepro.problems.near_stationarity import near_stationarity
+
+        candidates = self._to_minimize or []
+        count = min(len(candidates), CANDIDATES_MINIMIZED)
+        chosen = [candidates[(2 * i + 1) * len(candidates) // (2 * count)] for i in range(count)]
+        values = near_stationarity(self._judge, np.concatenate(chosen))
+        return np.mean(values.reshape(count, -1), axis=0)
 
     def check(self, plan: Plan) -> None:
         """Raise unless the run did what its plan says: the events, the gradients and the rounds."""
-        self._ledger.check(self._asked_full, self._asked_sampled)
+        fresh = self._taken > 0 and self._whole is None
+        self._ledger.check(self._asked_full, self._asked_sampled, fresh)
         if self.gradient_evaluations != plan.gradient_evaluations or self._round != plan.rounds:
             raise RunFailed(
                 f"{plan.algorithm} made {self.gradient_evaluations} gradient evaluations in {self._round} rounds, "
                 f"but its plan says {plan.gradient_evaluations} in {plan.rounds}."
             )
+
+    def _take(self, count: int) -> int:
+        """Check that `count` more samples are there and return the number of those handed out before."""
+        first, n = self.samples_used, self._problem.spec.n
+        if count < 1:
+            raise RunFailed(f"{count} fresh samples were asked for: give a number >= 1.")
+        if first + count > n:
+            raise RunFailed(f"{count} fresh samples were asked for, but {first} of {n} are used already.")
+        self._taken = first + count
+        return first
+
+    def _whole_sample(self) -> FreshBatch:
+        """Return all n samples of a population; none may have been handed out before."""
+        if self._whole is None:
+            self._whole = self.fresh(self._problem.spec.n)
+        return self._whole
+
+    def _one_by_one(self, first: int, count: int) -> Iterator[Array]:
+        for start in range(first, first + count, BLOCK_STEPS):
+            block = self._problem.fresh_indices(self._singles, start, min(BLOCK_STEPS, first + count - start))
+            for step in range(block.shape[0]):
+                self._at_hand = block[step, :]
+                yield self._at_hand
+
+    def _look_at(self, index: Array | PoissonBatch) -> None:
+        """Note that records were looked at by number, unless they are the fresh samples at hand."""
+        if index is self._at_hand:
+            return
+        if isinstance(self._problem, PopulationRisk):
+            raise UserError(
+                "A population has atoms, not records to draw from by number: choose an algorithm that takes full "
+                "gradients or fresh samples, or a dataset."
+            )
+        self._check_nothing_is_fresh()
+        self._asked_sampled = True
+
+    def _look_at_fresh(self, batch: FreshBatch) -> None:
+        """Raise if the batch is not the one at hand: privacy counts on each being looked at in its turn only."""
+        if batch is not self._at_hand:
+            raise RunFailed("A batch was looked at after other samples had been handed out: its turn is over.")
+
+    def _look_at_all(self) -> None:
+        """Note that every record was looked at."""
+        self._check_nothing_is_fresh()
+        self._asked_full = True
+
+    def _check_nothing_is_fresh(self) -> None:
+        """Raise if samples were handed out as fresh: privacy counts on no one looking at them again."""
+        if self._taken:
+            raise RunFailed(f"{self._taken} samples were handed out as fresh: they may not be looked at again.")
 
     def _record(self, W: Array) -> None:
         host = self._backend.to_host(W)
@@ -215,9 +376,18 @@ def checkpoint_rounds(rounds: int) -> frozenset[int]:
     return frozenset(int(r) for r in np.unique(np.rint(spread)))
 
 
-def execute(plan: Plan, problem: EmpiricalRisk, *, seed: int, replicates: Sequence[int], tile: int = TILE) -> RunResult:
+def execute(
+    plan: Plan,
+    problem: EmpiricalRisk,
+    *,
+    seed: int,
+    replicates: Sequence[int],
+    tile: int = TILE,
+    metric: str | None = None,
+) -> RunResult:
     """Run the plan for the given replicates and evaluate F^r at the checkpoints in double precision.
 
+    `metric` is what the run is judged by, where it takes long to observe (`Execution.candidate`).
     Replicate r always sits in slot r mod `tile` of a full tile, so that its result does not depend on its company. A
     narrower tile costs less where few replicates are wanted; the last bits of a result depend on its width.
     """
@@ -231,13 +401,13 @@ def execute(plan: Plan, problem: EmpiricalRisk, *, seed: int, replicates: Sequen
         judge = problem.with_dtype("float64")
         for first in sorted({r // tile * tile for r in wanted}):
             slots = [r if r in set(wanted) else None for r in range(first, first + tile)]
-            ex = Execution(plan, problem, seed, slots)
+            ex = Execution(plan, problem, seed, slots, judge, metric)
             output = algorithm.run(plan, ex)
             ex.check(plan)
             used = [slot for slot, replicate in enumerate(slots) if replicate is not None]
             observed = {name: values[used] for name, values in ex.observed().items()}
             pieces.append((ex.trajectory, _evaluate(judge, ex, problem.backend.to_host(output), used), observed))
-    trajectory = pieces[0][0]
+    trajectory, samples_used = pieces[0][0], ex.samples_used
     return RunResult(
         replicates=np.array(wanted),
         w=np.concatenate([piece[1][0] for piece in pieces]),
@@ -247,6 +417,7 @@ def execute(plan: Plan, problem: EmpiricalRisk, *, seed: int, replicates: Sequen
         final_objective=np.concatenate([piece[1][2] for piece in pieces]),
         observed={name: np.concatenate([piece[2][name] for piece in pieces]) for name in pieces[0][2]},
         seconds=np.sum([[point[2] for point in piece[0]] for piece in pieces], axis=0) / len(wanted),
+        samples_used=samples_used,
     )
 
 

@@ -28,6 +28,8 @@ _RADIUS_SCALE = np.float32(2.0**-_RADIUS_BITS)
 _WORDS_PER_COUNTER = 4
 # Words turned into normals at one time: the temporaries stay in the first two levels of cache.
 _PIECE_WORDS = 8192
+# Draws of unknown length start 2^96 counters apart: no two of them can meet.
+_DRAW_BITS = 96
 # Running out of words must be rarer than this.
 _NEVER = 1e-30
 
@@ -49,6 +51,12 @@ class _Words:
             self._generator.random_raw(rest)
         self._position = start + count
         return self._generator.random_raw(count)
+
+    def generator(self, number: int) -> np.random.Generator:
+        """Return a generator for draws that take no fixed number of words, behind the words that are read."""
+        bits = np.random.Philox(self._entropy)
+        bits.advance((number + 1) << _DRAW_BITS)
+        return np.random.Generator(bits)
 
 
 class Streams:
@@ -135,6 +143,17 @@ class Streams:
             return _marked((raw < np.uint64((size << 64) // n)) & used)
         counts = np.searchsorted(quantiles, raw[..., 0], side="right") * used[:, 0]
         return _records(raw[..., 1:], counts, n), counts
+
+    def multinomial(self, number: int, size: int, probabilities: np.ndarray) -> np.ndarray:
+        """Return how often each of M outcomes occurs among `size` independent draws: (slots, M), int64.
+
+        `number` tells the draws of a stream apart. The cost is that of M binomial numbers whatever the size, up to
+        10^12 and beyond. The numbers are those of NumPy's binomial generator: another version of it may draw others.
+        """
+        block = np.zeros((self.slots, probabilities.size), dtype=np.int64)
+        for slot, words in self._words.items():
+            block[slot, :] = words.generator(number).multinomial(size, probabilities)
+        return block
 
 
 @functools.cache

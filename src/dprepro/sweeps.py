@@ -2,7 +2,8 @@
 
 A sweep shows how an error grows or falls with n, d, epsilon or a parameter of the data; its points are small, so one
 process runs them all. A method may come with a grid of letters to choose from: the choice is made on other seeds than
-those that are reported.
+those that are reported. A problem may be a family, one member for each value of a parameter of its data: every point
+is then run on every member, and what is reported is the worst of them.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from dprepro.jobs import TILE, Job, job_seed
 ROWS, FEATURES, EPSILON = "n", "d", "epsilon"
 # The axis of the single point that asks whether a method takes a non-smooth regulariser.
 NONSMOOTH = "nonsmooth"
+# What is counted of every run.
+EVALUATIONS = "gradient evaluations"
+# What is shown of a problem that is there to be timed.
+SECONDS = "CPU seconds"
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,10 @@ class SweepExperiment:
         methods = {key: method.get("claims", {}) for key, method in self.spec["methods"].items()}
         problems = {key: problem["title"] for key, problem in self.spec["problems"].items()}
         parts = ("loss", "regularizer", "constraint", "dataset", "base")
-        settings = {key: {part: problem[part] for part in parts} for key, problem in self.spec["problems"].items()}
+        settings = {
+            key: {part: problem[part] for part in parts} | {"timed": problem.get("timed", False)}
+            for key, problem in self.spec["problems"].items()
+        }
         return {"methods": methods, "problems": problems, "settings": settings}
 
     def _jobs(self) -> Iterator[Job]:
@@ -83,21 +91,32 @@ class SweepExperiment:
                 "problem": problem_key,
                 "variant": variant,
                 "metric": problem["metric"],
-                "delta": spec["delta"],
+                # Where it is missing, every point has its own.
+                "delta": spec.get("delta"),
                 "replicates": spec["replicates"],
                 "tile": spec.get("tile", TILE),
                 "dtype": spec["dtype"],
                 "device": self.device,
                 "points": [
-                    self._point(job, problem, base, axis, value) for axis, values in grids.items() for value in values
+                    self._point(job, problem, base, axis, value, member)
+                    for axis, values in grids.items()
+                    for value in values
+                    # Whether a method takes a regulariser does not depend on the member.
+                    for member in members(problem)[: 1 if axis == NONSMOOTH else None]
                 ],
             },
         )
 
     def _point(
-        self, job: str, problem: Mapping[str, Any], base: Mapping[str, Any], axis: str, value: Any
+        self,
+        job: str,
+        problem: Mapping[str, Any],
+        base: Mapping[str, Any],
+        axis: str,
+        value: Any,
+        member: Mapping[str, Any],
     ) -> dict[str, Any]:
-        at = {**base, ROWS if axis == NONSMOOTH and ROWS in base else axis: value}
+        at = {**base, **member, ROWS if axis == NONSMOOTH and ROWS in base else axis: value}
         at.pop(NONSMOOTH, None)
         parameters = {key: number for key, number in at.items() if key not in (ROWS, FEATURES, EPSILON)}
         if FEATURES in at:
@@ -109,9 +128,16 @@ class SweepExperiment:
             "parameters": {**problem["dataset"].get("parameters", {}), **parameters},
         }
         regularizer = {**problem["regularizer"], **(problem["nonsmooth"] if axis == NONSMOOTH else {})}
+        place = ".".join([job, axis, str(value), *(f"{key}={number}" for key, number in member.items())])
+        # Keys that few problems have are absent elsewhere.
+        extra: dict[str, Any] = {"member": dict(member)} if member else {}
+        if "delta_power" in problem:
+            extra["delta_power"] = problem["delta_power"]
+            extra["delta"] = float(at[ROWS]) ** -problem["delta_power"]
         return {
             "axis": axis,
             "value": value,
+            **extra,
             "dataset": dataset,
             "epsilon": float(at[EPSILON]),
             "loss": problem["loss"],
@@ -119,9 +145,15 @@ class SweepExperiment:
             "constraint": problem["constraint"],
             # Whether a method takes a regulariser is seen without knowing the minimum; no loss is below zero.
             "minimum": 0.0 if axis == NONSMOOTH else problem.get("minimum"),
-            "seed": job_seed(self.seed, self.name, f"{job}.{axis}.{value}"),
-            "tuning_seed": job_seed(self.seed, self.name, f"tune.{job}.{axis}.{value}"),
+            "seed": job_seed(self.seed, self.name, place),
+            "tuning_seed": job_seed(self.seed, self.name, f"tune.{place}"),
         }
+
+
+def members(problem: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the members of a problem's family by the parameter that tells them apart; one without, if it is none."""
+    family = problem.get("family", {})
+    return [{key: value} for key, values in family.items() for value in values] or [{}]
 
 
 def candidates(method: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -131,6 +163,18 @@ def candidates(method: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {**fixed, **dict(zip(grid, chosen, strict=True))} for chosen in itertools.product(*(grid[key] for key in grid))
     ]
+
+
+def bounds_metric(quantity: str, metric: str) -> bool:
+    """Whether a utility bound is one on the metric."""
+    return {"excess population risk": "excess risk"}.get(quantity, quantity) == metric
+
+
+def value_at_zero(metric: str, optimum: Mapping[str, Any]) -> float:
+    """Return the metric at the initial point, what doing nothing costs; NaN where it is not computed."""
+    if metric in ("optimality gap", "excess risk"):
+        return float(optimum["objective_at_zero"]) - float(optimum["objective"])
+    return float(optimum.get(f"{metric.replace(' ', '_')}_at_zero", float("nan")))
 
 
 def optimum_name(spec: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from dprepro.algorithms.base import Plan, Setting
 from dprepro.arrays import TILE, get_backend, strict_backend
 from dprepro.errors import LedgerMismatch, RunFailed, UserError
 from dprepro.files import jsonable
+from dprepro.privacy.events import leaves, replace_leaves
 from dprepro.privacy.mechanisms import Mechanism
 from dprepro.run import Execution, checkpoint_rounds, execute
 
@@ -34,13 +35,25 @@ SMALL = {
     ],
     "dp_svrg_anchor": [{"T": 3, "m": 10, "b": 5}, {"T": 3, "m": 10, "b": 5, "sampling": "fixed"}],
     "dp_svrg_pp": [{"T": 3, "m": 5}, {"T": 3, "m": 5, "r": 0.05, "sampling": "poisson"}],
-    "noisy_frank_wolfe": [{"T": 8}, {"T": 8, "noise": "gaussian"}],
+    "noisy_frank_wolfe": [{"T": 8}, {"T": 8, "noise": "gumbel"}, {"T": 8, "noise": "gaussian"}],
+    "noisy_gd": [{"T": 8, "c": 1.0}],
     "noisy_mirror_descent": [{"T": 8}],
+    "noisy_sfw": [{"R": 3, "b": 20}],
     "objective_perturbation": [{}, {"noise": "gamma"}],
     "output_perturbation": [{"T": 12}],
+    "phased_sgd": [{"eta": 1.0}, {"eta": 1.0, "K": 2}],
+    "poly_sfw": [{"R": 3, "b": 20}, {"R": 3, "b": 20, "noise": "gumbel"}],
+    "prox_guided_md": [
+        {"R": 3, "T": 5, "rho": 0.2, "c": 1.0, "output": "last"},
+        {"R": 3, "T": 5, "rho": 0.2},
+        {"R": 3, "T": 5, "rho": 0.2, "p": 2.0},
+    ],
 }
 # Sets that an algorithm needs, and where its pure noise or its stability makes another law of the noise.
-SETS = dict.fromkeys(("dp_acc_md", "noisy_mirror_descent", "noisy_frank_wolfe"), "l1_ball:2.0")
+SETS = dict.fromkeys(
+    ("dp_acc_md", "noisy_gd", "noisy_mirror_descent", "noisy_frank_wolfe", "noisy_sfw", "poly_sfw", "prox_guided_md"),
+    "l1_ball:2.0",
+)
 CASES = [(name, letters) for name in names() for letters in SMALL.get(name, [{}])]
 each_case = pytest.mark.parametrize(("name", "letters"), CASES, ids=lambda value: str(value))
 each_algorithm = pytest.mark.parametrize("name", names())
@@ -109,7 +122,7 @@ def test_plan_survives_json_with_all_its_numbers(name, letters):
 @each_algorithm
 def test_certificate_events_cover_every_noise_scale(name):
     plan = planned(name, problem_for(name), SMALL[name][0])
-    noises = [getattr(event, "sigma", getattr(event, "scale", None)) for event in plan.events]
+    noises = [getattr(event, "sigma", getattr(event, "scale", None)) for event in leaves(plan.events)]
     noises = [noise for noise in noises if noise is not None]
     assert plan.sigma in noises
     assert all(noise > 0 for noise in noises)
@@ -149,11 +162,13 @@ def test_an_algorithm_that_skips_a_planned_release_is_refused(name, monkeypatch)
     """Planted bug: the run makes one release fewer than its plan accounts for."""
     problem = problem_for(name)
     plan = planned(name, problem, SMALL[name][0])
-    event = plan.events[0]
+    first = next(leaves(plan.events))
 
     def cheat():
-        more = dataclasses.replace(event, count=event.count + 1)
-        execute(dataclasses.replace(plan, events=(more, *plan.events[1:])), problem, seed=1, replicates=[0])
+        more = replace_leaves(
+            plan.events, lambda event: dataclasses.replace(event, count=event.count + 1) if event is first else event
+        )
+        execute(dataclasses.replace(plan, events=more), problem, seed=1, replicates=[0])
 
     # The event of objective perturbation can happen only once and refuses a second release by itself.
     with pytest.raises(UserError if name == "objective_perturbation" else LedgerMismatch):
@@ -173,7 +188,7 @@ def test_noise_that_is_halved_behind_the_ledgers_back_is_seen_in_the_plan(name, 
 @each_algorithm
 def test_a_run_with_uncounted_gradients_is_refused(name, monkeypatch):
     """Planted bug: gradients that do not count."""
-    for oracle in ("full_gradient", "sample_gradient", "gradient_difference"):
+    for oracle in ("full_gradient", "sample_gradient", "gradient_difference", "batch_gradient", "batch_difference"):
         monkeypatch.setattr(Execution, oracle, _uncounted(getattr(Execution, oracle)))
     problem = problem_for(name)
     with pytest.raises(RunFailed, match="gradient evaluations"):

@@ -72,3 +72,43 @@ def test_two_means_differ_when_welchs_interval_says_so():
     for shift in np.linspace(0.0, 1.5, 16):
         other = 2.0 * rng.normal(size=25) + shift
         assert differ(one, other) == (ttest_ind(one, other, equal_var=False).pvalue < 0.05)
+
+
+def test_the_exponent_of_a_family_is_that_of_its_worst_member_in_every_resample():
+    rng = np.random.default_rng(0)
+    x = [1.0, 10.0, 100.0]
+    steep = [rng.normal(1.0 / at, 0.1 / at, size=40) for at in x]
+    flat = [rng.normal(0.1, 0.01, size=40) for _ in x]
+    found = exponent(x, [[a, b] for a, b in zip(steep, flat, strict=True)])
+    worst = [max(a.mean(), b.mean()) for a, b in zip(steep, flat, strict=True)]
+    assert found.mean == pytest.approx(np.polyfit(np.log(x), np.log(worst), 1)[0])
+    assert found.low < found.mean < found.high
+    # At x = 10 the members are level: the larger of two resampled means is above either in the mean.
+    alone = [exponent(x, [steep[0], member, flat[2]]).high for member in (steep[1], flat[1])]
+    assert found.high >= min(alone)
+    assert exponent(x, [[values] for values in steep]) == exponent(x, steep)
+
+
+def test_members_without_finite_values_are_left_out():
+    good = [np.array([4.0, 4.0]), np.array([2.0, 2.0])]
+    bad = np.array([np.nan, np.inf])
+    assert exponent([1.0, 2.0], [[good[0], bad], [bad, good[1]]]).mean == pytest.approx(-1.0)
+    assert np.isnan(exponent([1.0, 2.0], [[bad], [good[1]]]).mean)
+
+
+@pytest.mark.parametrize(
+    ("theory", "measured", "verdict"),
+    [
+        (-2.0, -1.86, "agrees"),
+        (-2.0, -1.84, "not reached"),
+        (-1.0 / 3.0, -0.24, "agrees"),
+        (-1.0 / 3.0, -0.22, "not reached"),
+        (-1.0 / 3.0, -0.45, "faster than the bound"),
+        (0.2, 0.25, "agrees"),
+        (0.2, 0.27, "not reached"),
+        (0.0, 0.14, "agrees"),
+        (0.0, 0.16, "not reached"),
+    ],
+)
+def test_a_small_exponent_leaves_less_room_for_agreement(theory: float, measured: float, verdict: str) -> None:
+    assert rate_verdict(Interval(measured, measured, measured), theory) == verdict

@@ -1,20 +1,31 @@
 from __future__ import annotations
 
+import dataclasses
+import itertools
+from typing import get_args
+
 import numpy as np
 import pytest
+from scipy.integrate import quad
+from scipy.stats import chi2, laplace
 
+from dprepro.arrays import get_backend
 from dprepro.errors import LedgerMismatch
 from dprepro.privacy.events import (
     ConditionEvent,
+    DisjointGaussianEvent,
+    Event,
+    FadingSelectionEvent,
     GaussianEvent,
     LaplaceEvent,
+    ObjectivePerturbationEvent,
     ParallelEvent,
     QueryPart,
     SelectionEvent,
     TreeEvent,
     UnprotectedEvent,
 )
-from dprepro.privacy.mechanisms import BLOCK_STEPS, GaussianMechanism, Ledger, Slots
+from dprepro.privacy.mechanisms import BLOCK_STEPS, GaussianMechanism, Ledger, Slots, _laplace
 
 EVENT = GaussianEvent("inner", 0.37, (QueryPart(1.0, 1, 500),), 1000)
 
@@ -47,8 +58,6 @@ def test_sampled_indices_cover_the_population_and_are_independent_of_the_noise(b
 
 
 def test_single_and_double_precision_see_the_same_stream():
-    from dprepro.arrays import get_backend
-
     single = next(mechanism(get_backend("cpu", "float32")).noise(1))
     double = next(mechanism(get_backend("cpu", "float64")).noise(1))
     np.testing.assert_array_equal(single.astype(np.float64), double)
@@ -106,8 +115,6 @@ def more(backend, *events, d=3, replicates=range(64)):
 
 def test_batches_are_distinct_records_drawn_uniformly(backend):
     """Chi-square on how often each of 40 records is drawn: false alarm below 1e-7."""
-    from scipy.stats import chi2
-
     for population, batch in ((40, 8), (5000, 12)):
         event = GaussianEvent("inner", 0.0, (QueryPart(1.0, batch, population),), 60)
         index = np.stack([backend.to_host(i) for i, _ in more(backend, event).gaussian("inner").sampled(60)])
@@ -127,18 +134,57 @@ def test_laplace_noise_has_the_stated_scale(backend):
     assert abs(np.mean(draws)) < 5.4 * 0.7 * np.sqrt(2 / draws.size)
 
 
-def test_gumbel_selection_is_the_exponential_mechanism(backend):
-    """Frequencies of 12,800 selections against softmax(scores / scale): false alarm below 1e-7."""
-    from scipy.stats import chi2
+SCORES, SCALE = np.array([0.0, 0.5, 1.0, 2.0, 1.2]), 0.8
 
-    scores, scale = np.array([0.0, 0.5, 1.0, 2.0]), 0.8
-    event = SelectionEvent("max", "gumbel", scale, 0.5, 200)
+
+def probabilities(noise):
+    """The exact probability of each score to be the largest: softmax, or an integral over the winner's noise."""
+    if noise == "gumbel":
+        return np.exp(SCORES / SCALE) / np.sum(np.exp(SCORES / SCALE))
+
+    def wins(j):
+        others = np.delete(SCORES, j)
+        kinks = np.sort(SCORES)
+
+        def density(x):
+            return laplace.pdf(x, SCORES[j], SCALE) * np.prod(laplace.cdf(x, others, SCALE))
+
+        ends = [-30.0, *kinks, 30.0]
+        return sum(quad(density, *pair, epsabs=1e-13)[0] for pair in itertools.pairwise(ends))
+
+    return np.array([wins(j) for j in range(len(SCORES))])
+
+
+def surprise(backend, noise, scale, fading=False):
+    """The p-value of 25,600 selections with noise of `scale` against the exact probabilities for SCALE."""
+    event = SelectionEvent("max", noise, scale, 0.5, 400)
+    if fading:
+        event = FadingSelectionEvent("max", noise, scale, (((0.5, 400),),), 400)
     selection = more(backend, event).selection("max")
-    tiled = backend.asarray(np.tile(scores, (64, 1)))
-    chosen = np.concatenate([backend.to_host(selection.largest(tiled)) for _ in range(200)])
-    expected = np.exp(scores / scale) / np.sum(np.exp(scores / scale)) * chosen.size
-    counts = np.bincount(chosen, minlength=4)
-    assert chi2.sf(np.sum((counts - expected) ** 2 / expected), 3) > 1e-7
+    tiled = backend.asarray(np.tile(SCORES, (64, 1)))
+    chosen = np.concatenate([backend.to_host(selection.largest(tiled)) for _ in range(400)])
+    expected = probabilities(noise) * chosen.size
+    assert expected.sum() == pytest.approx(chosen.size)
+    counts = np.bincount(chosen, minlength=len(SCORES))
+    return chi2.sf(np.sum((counts - expected) ** 2 / expected), len(SCORES) - 1)
+
+
+@pytest.mark.parametrize("fading", [False, True])
+@pytest.mark.parametrize("noise", ["laplace", "gumbel"])
+def test_selections_have_their_exact_probabilities(backend, noise, fading):
+    """The exponential mechanism and report noisy max among five candidates: false alarm below 1e-7."""
+    assert surprise(backend, noise, SCALE, fading) > 1e-7
+
+
+@pytest.mark.parametrize("wrong", [0.9, 1.1, 0.5])
+@pytest.mark.parametrize("noise", ["laplace", "gumbel"])
+def test_planted_selection_noise_of_a_scale_that_is_wrong_by_a_tenth_is_seen(noise, wrong):
+    assert surprise(get_backend("cpu"), noise, wrong * SCALE) < 1e-7
+
+
+def test_planted_exchange_of_the_two_laws_of_selection_noise_is_seen(monkeypatch):
+    monkeypatch.setattr("dprepro.privacy.mechanisms._gumbel", _laplace)
+    assert surprise(get_backend("cpu"), "gumbel", SCALE) < 1e-7
 
 
 def test_laplace_selection_between_two_candidates_has_its_exact_probability(backend):
@@ -191,6 +237,48 @@ def test_parallel_and_conditioned_plans_are_met_by_doing_them(backend):
         book.check()
     book.condition("norms")
     book.check()
+
+
+LOOKS = ("full", "sampled", "fresh")
+ONE = (QueryPart(1.0, 5, 5),)
+BATCH = GaussianEvent("batch", 1.0, ONE, 1)
+
+
+COVERED = [
+    (BATCH, {"full", "fresh"}),
+    (GaussianEvent("a", 1.0, (QueryPart(1.0, 1, 5),), 1), {"sampled"}),
+    (GaussianEvent("a", 1.0, (QueryPart(1.0, 1, 5), QueryPart(1.0, 5, 5)), 1), {"full", "sampled", "fresh"}),
+    (LaplaceEvent("a", 1.0, 1.0, 1), {"full", "fresh"}),
+    (SelectionEvent("a", "gumbel", 1.0, 1.0, 1), {"full", "fresh"}),
+    (ObjectivePerturbationEvent("a", "gaussian", 1.0, 1.0, 1.0, 1.0, 1), {"full", "fresh"}),
+    (TreeEvent("a", 1.0, 1.0, 4, 1), {"full", "sampled", "fresh"}),
+    (UnprotectedEvent("a", 1), {"full", "sampled", "fresh"}),
+    (ConditionEvent("a", 1e-7), set()),
+    (FadingSelectionEvent("a", "gumbel", 1.0, (((1.0, 1),),), 1), {"fresh"}),
+    (DisjointGaussianEvent("a", (1.0,), (1.0,), 1), {"fresh"}),
+    (ParallelEvent("a", ((BATCH,),)), {"fresh"}),
+    (LaplaceEvent("a", 1.0, 1.0, 0), set()),
+    (DisjointGaussianEvent("a", (1.0,), (1.0,), 0), set()),
+    (ParallelEvent("a", ((dataclasses.replace(BATCH, count=0),),)), set()),
+]
+
+
+@pytest.mark.parametrize(("event", "covered"), COVERED, ids=lambda value: type(value).__name__)
+def test_data_looked_at_without_an_event_that_covers_it_are_refused(event, covered, monkeypatch):
+    """Disjoint batches count a record once: a plan of them does not cover a look at all records."""
+    book = ledger(get_backend("cpu"), event)
+    monkeypatch.setattr(book, "entries", lambda: (event,))
+    book.check()
+    for kind in LOOKS:
+        if kind in covered:
+            book.check(**{kind: True})
+        else:
+            with pytest.raises(LedgerMismatch, match=f"looked at {kind} .*, but no event of its plan has such a part"):
+                book.check(**{kind: True})
+
+
+def test_every_kind_of_event_is_in_that_list():
+    assert {type(event) for event, _ in COVERED} == set(get_args(Event))
 
 
 def test_labels_must_differ(backend):

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
 from support import make_problem, rows
 
 from dprepro.arrays import Backend, get_backend, strict_backend
-from dprepro.geometry import L1Ball, RealSpace
+from dprepro.errors import UserError
+from dprepro.geometry import L1Ball, Polytope, RealSpace, Simplex
 from dprepro.losses import Logistic, Squared
 from dprepro.privacy.mechanisms import PoissonBatch
 from dprepro.problems.erm import SMALL_BATCH, ProblemSpec
@@ -260,3 +262,50 @@ def test_replacing_one_record_moves_clipped_estimates_within_the_stated_sensitiv
     assert max(worst_added) <= clip / b * (1 + 1e-12)
     assert worst_fixed[0] >= 0.999 * 2 * clip / b
     assert worst_added[0] >= 0.999 * clip / b
+
+
+SYMMETRIC = [None, "l2_ball:0.7", "l1_ball:0.7", "lp_ball:1.5:0.7", "lp_ball:3:0.7"]
+
+
+def proximal_point(v, eta, regularizer, inside):
+    """argmin 1/2 ||x - v||^2 + eta r(x) over a set, by SLSQP on x = p - q with p, q >= 0."""
+    d = len(v)
+
+    def objective(z):
+        x = z[:d] - z[d:]
+        return 0.5 * np.sum((x - v) ** 2) + eta * (regularizer.l1 * np.sum(z) + 0.5 * regularizer.l2 * np.sum(x**2))
+
+    found = minimize(
+        objective, np.full(2 * d, 0.2), bounds=[(0, None)] * (2 * d), method="SLSQP",
+        constraints=[{**rule, "fun": lambda z, f=rule["fun"]: f(z[:d] - z[d:])} for rule in inside],
+        options={"ftol": 1e-15, "maxiter": 1000},
+    )  # fmt: skip
+    return found.x[:d] - found.x[d:]
+
+
+@pytest.mark.parametrize("regularizer", [Regularizer(l1=0.4), Regularizer(l1=0.2, l2=0.8)])
+@pytest.mark.parametrize("constraint", SYMMETRIC)
+def test_projecting_after_the_prox_is_exact_on_sets_that_are_symmetric_in_every_coordinate(constraint, regularizer):
+    problem = make_problem(d=3, constraint=constraint, regularizer=regularizer)
+    p = {"l2_ball": 2.0, "l1_ball": 1.0, "lp_ball": getattr(problem.spec.constraint, "p", None)}
+    power = p.get(problem.spec.constraint.name)
+    inside = [{"type": "ineq", "fun": lambda x: 0.7**power - np.sum(np.abs(x) ** power)}] if power else []
+    V = np.random.default_rng(0).normal(size=(8, 3))
+    V[0, 0] = 0.0
+    found = problem.prox(V, 0.5)
+    expected = [proximal_point(v, 0.5, regularizer, inside) for v in V]
+    np.testing.assert_allclose(found, expected, atol=2e-5)
+    assert np.any(found == 0.0)
+
+
+def test_an_l1_term_is_refused_where_projecting_after_its_prox_is_wrong():
+    triangle = Polytope([[1.0, 0.2], [-0.3, 1.0], [-0.8, -0.9]])
+    for constraint, sentence in ((Simplex(1.0), "constant there: drop it"), (triangle, "drop it, or use a ball")):
+        with pytest.raises(UserError, match=f"An l1 term has no proximal step on the .* here: .*{sentence}"):
+            make_problem(d=2, constraint=constraint, regularizer={"l1": 0.1, "l2": 0.1})
+        make_problem(d=2, constraint=constraint, regularizer=0.1)
+    # On the simplex the term is constant, so that its prox is the projection; that of a shrunk point is another one.
+    v = np.array([[0.9, 0.2]])
+    shrunk = Simplex(1.0).project(np, Regularizer(l1=0.3).prox(np, v, 1.0))
+    np.testing.assert_allclose(Simplex(1.0).project(np, v), [[0.85, 0.15]])
+    np.testing.assert_allclose(shrunk, [[0.8, 0.2]])

@@ -48,6 +48,11 @@ def table_files(experiment):
     return [f"{RESULTS}/tables/{experiment}.{suffix}" for suffix in TABLE_FORMATS]
 
 
+def part_files(experiment, files):
+    """Return the files of an experiment's parts, such as their figures; nothing if it has none."""
+    return [file for part in getattr(EXPERIMENTS[experiment], "parts", ()) for file in files(part)]
+
+
 def run_files(experiment, suffix):
     """Return the result files of all runs of an experiment."""
     return [f"{RESULTS}/runs/{experiment}/{job.id}.{suffix}" for job in EXPERIMENTS[experiment].jobs()]

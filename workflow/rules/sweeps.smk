@@ -68,3 +68,27 @@ rule collect_sweeps:
         "Collecting the sweeps of {wildcards.experiment}"
     shell:
         "python -m dprepro collect-sweeps --runs {input.runs} --claims {params.claims} --out {output} > {log} 2>&1"
+
+
+rule collect_parts:
+    input:
+        lambda wildcards: part_files(wildcards.experiment, lambda part: [f"{RESULTS}/data/{part}.parquet"]),
+    output:
+        f"{RESULTS}/data/{{experiment}}.parquet",
+    log:
+        f"{RESULTS}/logs/data/{{experiment}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/data/{{experiment}}.tsv"
+    wildcard_constraints:
+        experiment=names_of("parts"),
+    conda:
+        "../../envs/dprepro.yaml"
+    params:
+        paper=lambda wildcards: shlex.quote(EXPERIMENTS[wildcards.experiment].spec["paper"]),
+        title=lambda wildcards: shlex.quote(EXPERIMENTS[wildcards.experiment].spec["title"]),
+        code=code("collect"),
+    message:
+        "Collecting the parts of {wildcards.experiment}"
+    shell:
+        "python -m dprepro collect-parts --data {input} --paper {params.paper} --title {params.title}"
+        " --out {output} > {log} 2>&1"

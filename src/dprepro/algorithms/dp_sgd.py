@@ -131,14 +131,19 @@ class DPSGD(Algorithm):
 
 
 def _step_rule(setting: Setting, given: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Return the step size rule and its constant step, if it has one: half of 1/L of F^r by default."""
+    """Return the step size rule and its constant step, if it has one: half of 1/L of F^r by default.
+
+    A loss with kinks has no 1/L, so that in practice too its steps are those of the paper.
+    """
     problem = setting.problem
     default = "inverse" if problem.mu > 0 else "inverse_root"
-    if "eta" in given or setting.variant == "practical":
+    if "eta" in given or (setting.variant == "practical" and problem.loss.smooth):
         default = "constant"
     step = given.get("step", default)
     if step != "constant" and "eta" in given:
         raise UserError(f"dp_sgd was given eta with step={step}, which has step sizes of its own: drop one of them.")
+    if step == "constant" and "eta" not in given and not problem.loss.smooth:
+        raise UserError(f"dp_sgd has no constant step for the loss {problem.loss.full_name!r} with kinks: give eta.")
     if step == "inverse" and not problem.mu > 0:
         raise UserError("dp_sgd has no step 1/(mu t) without strong convexity: add an l2 regularizer, or drop step.")
     return step, given.get("eta", 0.5 / (problem.L + problem.mu)) if step == "constant" else None

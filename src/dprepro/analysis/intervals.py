@@ -43,6 +43,16 @@ def differ(one: np.ndarray, other: np.ndarray, level: float = LEVEL) -> bool:
     return bool(abs(np.mean(one) - np.mean(other)) > stdtrit(freedom, 0.5 + level / 2) * np.sqrt(total))
 
 
+def worst_members(frame: pd.DataFrame) -> pd.DataFrame:
+    """Keep of every point of a sweep the member of the problem's family with the largest mean value."""
+    if "member" not in frame or (frame["member"] == "").all():
+        return frame
+    points = ["problem", "entry", "variant", "axis", "axis_value"]
+    means = frame.groupby([*points, "member"], sort=False)["value"].mean().fillna(-np.inf).reset_index()
+    worst = means.loc[means.groupby(points, sort=False)["value"].idxmax(), [*points, "member"]]
+    return frame.merge(worst, on=[*points, "member"], how="inner")
+
+
 def curves(frame: pd.DataFrame, by: list[str], value: str) -> pd.DataFrame:
     """Return mean, low and high of `value` over replicates for each group; infinite and NaN values are left out.
 

@@ -12,13 +12,16 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dprepro.datasets.preparation import whole_number
-from dprepro.datasets.records import Dataset, DatasetInfo, Definition, Prepared
+from dprepro.datasets.records import Dataset, DatasetInfo, Definition, Population, Prepared
 from dprepro.errors import RunFailed, UserError
 
-__all__ = ["Dataset", "DatasetInfo", "check_parameters", "info", "load", "module_of", "names"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["Dataset", "DatasetInfo", "Population", "check_parameters", "info", "load", "module_of", "names"]
 
 ROW_NORM = 1.0
 _LABEL_VALUES: dict[str, tuple[float, ...]] = {"classification": (-1.0, 1.0), "regression": ()}
@@ -40,7 +43,7 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, **parameters: Any
     For a real dataset, `rows` keeps that many rows: the first ones of the permutation that
     `numpy.random.default_rng(seed)` draws, in that order; None keeps all rows in the file's order, and `seed`
     then plays no part. For a generated dataset `rows` is the number to generate (None means 1000) and `seed`
-    fixes every draw.
+    fixes every draw. For a population it is the number of samples to draw from it.
 
     `parameters` are the dataset's own, such as `split` of "adult" or `features` of "synthetic_logistic".
     """
@@ -52,15 +55,19 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, **parameters: Any
     _check(definition.info, prepared)
     checksum = hashlib.sha256(prepared.X.data)
     checksum.update(prepared.y.data)
+    population = prepared.population
+    if population is not None:
+        checksum.update(population.probabilities.data)
     return Dataset(
         name=name,
         X=prepared.X,
         y=prepared.y,
-        row_norm=ROW_NORM,
+        row_norm=ROW_NORM if population is None else population.row_norm,
         label_values=_LABEL_VALUES[definition.info.task],
         origin=prepared.origin,
         checksum=checksum.hexdigest(),
         info=definition.info,
+        population=population,
     )
 
 
@@ -101,10 +108,22 @@ def _check(info: DatasetInfo, prepared: Prepared) -> None:
     """Refuse arrays that break the promise of `Dataset`: privacy is accounted on the strength of it."""
     import numpy as np
 
-    X, y = prepared.X, prepared.y
+    X, y, population = prepared.X, prepared.y, prepared.population
+    row_norm, label_bound = (population.row_norm, population.label_bound) if population else (ROW_NORM, 1.0)
     shapes = X.ndim == 2 and X.flags.c_contiguous and y.shape == X.shape[:1]
     types = X.dtype == np.float32 and y.dtype == np.float32
     norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-    labels = bool(np.all(np.abs(y) <= 1 if info.task == "regression" else np.abs(y) == 1))
-    if not (shapes and types and bool(np.all(norms <= ROW_NORM)) and labels):
+    labels = bool(np.all(np.abs(y) <= label_bound if info.task == "regression" else np.abs(y) == 1))
+    if not (shapes and types and bool(np.all(norms <= row_norm)) and labels and _is_distribution(X, population)):
         raise RunFailed(f"The prepared dataset {info.name!r} breaks its promised shape, norms or labels.")
+
+
+def _is_distribution(X: np.ndarray, population: Population | None) -> bool:
+    """Whether the population, if there is one, has a probability for every row and keeps its bound in the sup norm."""
+    import numpy as np
+
+    if population is None:
+        return True
+    p = population.probabilities
+    proper = p.dtype == np.float64 and p.shape == X.shape[:1] and bool(np.all(p >= 0.0)) and abs(p.sum() - 1.0) < 1e-12
+    return proper and bool(np.all(np.abs(X) <= population.row_sup))

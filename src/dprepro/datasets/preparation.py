@@ -38,6 +38,14 @@ def whole_number(name: str, value: object, minimum: int) -> int:
     return number
 
 
+def real_number(name: str, value: object, low: float, high: float) -> float:
+    """Return `value` as a float in [low, high], or refuse it in the name of the argument `name`."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not (number and low <= value <= high):  # type: ignore[operator]
+        raise UserError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}: choose one in that range.")
+    return float(value)  # type: ignore[arg-type]
+
+
 def chosen_rows(available: int, rows: int | None, seed: int) -> np.ndarray:
     """Return the row numbers to keep: all in their order, or `rows` of them drawn without replacement.
 

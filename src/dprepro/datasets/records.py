@@ -32,6 +32,21 @@ class DatasetInfo:
 
 
 @dataclass(frozen=True, eq=False)
+class Population:
+    """What makes the rows of a dataset the atoms of a distribution, of which `samples` are drawn.
+
+    `probabilities` is float64 of shape (atoms,) with the sum 1. `row_sup` bounds the size of every entry of X: where
+    features are measured in the sup norm, rows may be longer than 1.
+    """
+
+    probabilities: np.ndarray
+    samples: int
+    row_norm: float = 1.0
+    row_sup: float = 1.0
+    label_bound: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
 class Dataset:
     """A dataset ready for a private algorithm.
 
@@ -39,6 +54,8 @@ class Dataset:
     when the norm is computed in float64. `y` is float32 of shape (n,): values in `label_values` for
     classification; real numbers in [-1, 1], and an empty `label_values`, for regression. `origin` names the
     source that served the raw data; `checksum` is the sha256 of the bytes of `X` followed by those of `y`.
+    With a `population` the rows are its atoms; its bounds then hold for rows and labels, and the bytes of its
+    probabilities come last in the checksum.
     """
 
     name: str
@@ -49,6 +66,7 @@ class Dataset:
     origin: str
     checksum: str
     info: DatasetInfo
+    population: Population | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +76,7 @@ class Prepared:
     X: np.ndarray
     y: np.ndarray
     origin: str
+    population: Population | None = None
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dprepro.datasets.preparation import bounded, row_sums, signs, whole_number
+from dprepro.datasets.preparation import bounded, real_number, row_sums, signs, whole_number
 from dprepro.datasets.records import DatasetInfo, Definition, Prepared
 from dprepro.errors import UserError
 
@@ -29,19 +29,12 @@ def _rows_and_truth(rng: np.random.Generator, rows: int | None, features: int) -
     return points[1:], points[0]
 
 
-def _number(name: str, value: object, low: float, high: float) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (number and low <= value <= high):  # type: ignore[operator]
-        raise UserError(f"{name} must be a number from {low:g} to {high:g}, got {value!r}: choose one in that range.")
-    return float(value)  # type: ignore[arg-type]
-
-
 def _logistic(rows: int | None, seed: int, *, features: int = 20, margin: float = 10.0, noise: float = 0.0) -> Prepared:
     """Draw labels with P(y = +1 | x) = 1 / (1 + exp(-margin <x, truth>)); flip a share `noise` of them."""
     import numpy as np
 
-    margin = _number("margin", margin, 0, 1000)
-    noise = _number("noise", noise, 0, 0.5)
+    margin = real_number("margin", margin, 0, 1000)
+    noise = real_number("noise", noise, 0, 0.5)
     rng = np.random.default_rng(seed)
     X, truth = _rows_and_truth(rng, rows, features)
     probability = 0.5 + 0.5 * np.tanh(0.5 * margin * row_sums(X * truth))
@@ -54,7 +47,7 @@ def _regression(rows: int | None, seed: int, *, features: int = 20, noise: float
     """Draw y = <x, truth> + noise N(0, 1), clipped to [-1, 1]."""
     import numpy as np
 
-    noise = _number("noise", noise, 0, 100)
+    noise = real_number("noise", noise, 0, 100)
     rng = np.random.default_rng(seed)
     X, truth = _rows_and_truth(rng, rows, features)
     y = np.clip(row_sums(X * truth) + noise * rng.standard_normal(len(X)), -1, 1)
@@ -72,8 +65,8 @@ def _scales(
     import numpy as np
 
     scales = whole_number("scales", scales, 1)
-    ratio = _number("ratio", ratio, 0, 1)
-    norm = _number("norm", norm, 0, 1e6)
+    ratio = real_number("ratio", ratio, 0, 1)
+    norm = real_number("norm", norm, 0, 1e6)
     rng = np.random.default_rng(seed)
     points, truth = _rows_and_truth(rng, rows, features)
     X = points * ratio ** (np.arange(features) * min(scales, features) // features)
@@ -102,8 +95,8 @@ def _sparse(
     import numpy as np
 
     scales = whole_number("scales", scales, 1)
-    ratio, dense = _number("ratio", ratio, 0, 1), _number("dense", dense, 0, 1)
-    length = _number("length", length, 0, 1e6)
+    ratio, dense = real_number("ratio", ratio, 0, 1), real_number("dense", dense, 0, 1)
+    length = real_number("length", length, 0, 1e6)
     if scales > features:
         raise UserError(f"scales={scales} is more than features={features}: give at most {features}.")
     rng = np.random.default_rng(seed)
@@ -131,7 +124,7 @@ def _low_rank(
 
     features = whole_number("features", features, 1)
     rank = whole_number("rank", rank, 1)
-    noise = _number("noise", noise, 0, 100)
+    noise = real_number("noise", noise, 0, 100)
     if rank > features:
         raise UserError(f"rank={rank} is more than features={features}: give a rank of at most {features}.")
     rng = np.random.default_rng(seed)

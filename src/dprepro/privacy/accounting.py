@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from dprepro.errors import UserError, is_number
 from dprepro.privacy.events import (
     ConditionEvent,
+    DisjointGaussianEvent,
     Event,
+    FadingSelectionEvent,
     GaussianEvent,
     LaplaceEvent,
     ObjectivePerturbationEvent,
@@ -140,8 +142,9 @@ def account(events: Sequence[Event], delta: float) -> Accounted:
     Full-batch Gaussian releases, contracting last iterates and trees compose exactly as Gaussian DP. Objective
     perturbation is accounted by itself. Everything else goes through privacy-loss distributions. A release that sums a
     sampled and a full part under one noise is charged as two releases with the variance divided between them, for the
-    best division; the sum is a function of the two, so this is sound. Parallel events cost as much as their costliest
-    branch; conditions take their share of delta beforehand.
+    best division; the sum is a function of the two, so this is sound. Selections by Gumbel noise have bounded range,
+    which adds up as zCDP: the smaller of the two bounds counts. Events with several alternatives cost as much as the
+    costliest; conditions take their share of delta beforehand.
     """
     check_delta(delta)
     found = [_account_sequence(sequence, delta) for sequence in _sequences(events)]
@@ -170,8 +173,12 @@ def _sequence_within(events: Sequence[Event], epsilon: float, delta: float, shar
     rest = delta - kinds.spent_delta
     if rest <= 0.0 or _lower(kinds, rest) > epsilon:
         return False
+    divided = _divided(kinds, math.sqrt(kinds.squared_mu), share)
+    if divided.pure_only and _simple_bound(divided, rest) <= epsilon:
+        return True
+    if divided.bounded_only:
+        return _losses_epsilon(divided, rest, 0.0, ROUGH) <= epsilon
     try:
-        divided = _divided(kinds, math.sqrt(kinds.squared_mu), share)
         return _compose(divided, accuracy * epsilon, rest, epsilon).delta(epsilon) <= rest
     except GridTooFine:
         return False
@@ -418,11 +425,11 @@ def _check_known(events: Sequence[Event]) -> None:
 
 
 def _sequences(events: Sequence[Event]) -> list[tuple[Event, ...]]:
-    """Return every sequence of events that one record can meet: one branch of each parallel event."""
+    """Return every sequence of events that one record can meet: one alternative of each event that has several."""
     sequences: list[tuple[Event, ...]] = [()]
     for event in events:
-        if isinstance(event, ParallelEvent):
-            branches = [inner for branch in event.branches for inner in _sequences(branch)] or [()]
+        if isinstance(event, ParallelEvent | FadingSelectionEvent | DisjointGaussianEvent):
+            branches = [inner for branch in event.alternatives() for inner in _sequences(branch)] or [()]
             sequences = [(*sequence, *branch) for sequence in sequences for branch in dict.fromkeys(branches)]
         else:
             sequences = [(*sequence, event) for sequence in sequences]
@@ -478,6 +485,8 @@ def _lower(kinds: _Sorted, delta: float) -> float:
 
 def _account_by_losses(kinds: _Sorted, mu: float, delta: float, lower: float) -> Accounted:
     """Account by privacy-loss distributions, for the best division of the noise of summed parts."""
+    from dprepro.privacy.composition import zcdp_delta
+
     if not any(part.full for event in kinds.sampled for part in event.parts):
         share = 1.0
     else:
@@ -491,9 +500,13 @@ def _account_by_losses(kinds: _Sorted, mu: float, delta: float, lower: float) ->
         return _compose(divided, interval, delta, math.inf)
 
     def profile(at: float) -> float:
-        return min(1.0, kinds.spent_delta + composed().delta(at))
+        found = composed().delta(at)
+        if divided.bounded_only:
+            found = min(found, zcdp_delta(divided.rho, at))
+        return min(1.0, kinds.spent_delta + found)
 
-    return Accounted(epsilon, min(lower, epsilon), "privacy-loss distributions", profile)
+    text = "bounded range and zCDP" if divided.bounded_only else "privacy-loss distributions"
+    return Accounted(epsilon, min(lower, epsilon), text, profile)
 
 
 @dataclass(frozen=True)
@@ -541,6 +554,21 @@ class _Divided:
     pure: tuple[_Pure, ...]
     laplace: tuple[LaplaceEvent, ...]
 
+    @property
+    def pure_only(self) -> bool:
+        """Whether there are selections only, each of pure DP."""
+        return bool(self.pure) and not (self.mu > 0.0 or self.sampled or self.laplace)
+
+    @property
+    def bounded_only(self) -> bool:
+        """Whether there are selections of bounded range only."""
+        return self.pure_only and all(bounded for *_, bounded in self.pure)
+
+    @property
+    def rho(self) -> float:
+        """The zCDP of the selections: epsilon0^2/2 each (Bun and Steinke 2016), epsilon0^2/8 with bounded range."""
+        return sum(count * epsilon0**2 / (8.0 if bounded else 2.0) for epsilon0, count, bounded in self.pure)
+
 
 def _divided(kinds: _Sorted, mu: float, share: float) -> _Divided:
     """Give `share` of the variance of each summed release to its sampled part and the rest to its full part."""
@@ -557,21 +585,31 @@ def _divided(kinds: _Sorted, mu: float, share: float) -> _Divided:
     return _Divided(math.sqrt(squared), tuple(sampled), kinds.pure, kinds.laplace)
 
 
+def _simple_bound(divided: _Divided, delta: float) -> float:
+    """Return an epsilon at `delta` in closed form: the sum of the pieces', or what selections add up to as zCDP."""
+    from dprepro.privacy.composition import zcdp_epsilon
+
+    pieces = len(divided.sampled) + len(divided.pure) + len(divided.laplace) + (divided.mu > 0)
+    share = delta / pieces
+    total = gaussian_epsilon(divided.mu, share)
+    total += sum(release.known_batches(share) for release in divided.sampled)
+    total += sum(epsilon0 * count for epsilon0, count, _ in divided.pure)
+    total += sum(event.count * event.sensitivity / event.scale for event in divided.laplace)
+    return min(total, zcdp_epsilon(divided.rho, delta)) if divided.pure_only else total
+
+
 def _losses_epsilon(divided: _Divided, delta: float, lower: float, tolerance: float) -> float:
     from dprepro.privacy import pld
     from dprepro.privacy.composition import bounded_range, optimal_pure
 
-    pieces = len(divided.sampled) + len(divided.pure) + len(divided.laplace) + (divided.mu > 0)
-    share = delta / pieces
-    bound = gaussian_epsilon(divided.mu, share)
-    bound += sum(release.known_batches(share) for release in divided.sampled)
-    bound += sum(epsilon0 * count for epsilon0, count, _ in divided.pure)
-    bound += sum(event.count * event.sensitivity / event.scale for event in divided.laplace)
+    bound = _simple_bound(divided, delta)
     if bound == 0.0 or lower >= (1.0 - tolerance) * bound:
         return bound
-    if pieces == 1 and divided.pure:
+    if divided.pure_only and len(divided.pure) == 1:
         ((epsilon0, count, bounded),) = divided.pure
         return (bounded_range if bounded else optimal_pure)(epsilon0, count, delta)
+    if divided.bounded_only:
+        return bound  # randomised responses know of no range: where they cost less than their sum, zCDP does so before
     return pld.refined_epsilon(
         lambda interval, epsilon: _compose(divided, interval, delta, epsilon), delta, bound, tolerance
     )

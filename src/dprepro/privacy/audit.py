@@ -35,6 +35,7 @@ class Watched(Execution):
         super().__init__(*arguments)
         self.before: list[np.ndarray] = []
         self.after: list[np.ndarray] = []
+        self.points: list[np.ndarray] = []
 
     def prox(self, V: Any, eta: Any) -> Any:
         """Return the prox and keep both sides of it."""
@@ -42,6 +43,11 @@ class Watched(Execution):
         self.before.append(self._backend.to_host(V))
         self.after.append(self._backend.to_host(moved))
         return moved
+
+    def checkpoint(self, W: Any) -> None:
+        """Keep the point."""
+        super().checkpoint(W)
+        self.points.append(self._backend.to_host(W))
 
 
 def audit(
@@ -135,6 +141,6 @@ def side_scores(
         ex = Watched(plan, problem, seed, list(range(tile * TILE, (tile + 1) * TILE)))
         output = backend.to_host(algorithm.run(plan, ex))
         ex.check(plan)
-        steps = np.array(ex.before), np.array(ex.after)
+        steps = np.array(ex.before), np.array(ex.after), np.array(ex.points)
         scores.append(case.score(Transcript(output, *steps, eta=getattr(plan, "eta", 1.0)), case, plan))
     return np.concatenate(scores)[:replicates]

@@ -25,14 +25,15 @@ _FAR = 1e6
 
 @dataclass(frozen=True)
 class Transcript:
-    """What an attacker sees of a run: the output, and every point before and after a proximal step.
+    """What an attacker sees of a run: the output, every point before and after a proximal step, and after a round.
 
-    `before[t]` and `after[t]` have shape (K, d); `eta` is the step size.
+    `before[t]`, `after[t]` and `points[r]` have shape (K, d); `eta` is the step size.
     """
 
     output: np.ndarray
     before: np.ndarray
     after: np.ndarray
+    points: np.ndarray
     eta: float
 
     @property
@@ -136,16 +137,47 @@ def _likelihood_ratio(seen: Transcript, case: Case, plan: Any) -> np.ndarray:
     return log_density(*case.rows) - log_density(*case.neighbour)
 
 
-def linear_ball_case(n: int, constraint: str, letters: Mapping[str, Any], d: int = 2) -> Case:
-    """Return `linear_case` for algorithms that need a bounded set: the same records, over a ball in d dimensions.
+def linear_ball_case(n: int, constraint: str, letters: Mapping[str, Any]) -> Case:
+    """Return `linear_case` for algorithms that need a bounded set: the same records, over a ball.
 
     On a large l2 ball the steps of mirror methods never meet the boundary, so that the output is a weighted sum of all
     noisy gradients.
     """
-    X = np.zeros((n, d))
+    case = linear_case(n, letters)
+    spec = replace(case.spec, constraint=get_set(constraint))
+    return replace(case, name=f"linear loss on {constraint}, output", spec=spec)
+
+
+def vertex_case(n: int, letters: Mapping[str, Any]) -> Case:
+    """Return a case in one dimension for algorithms that choose a vertex with noise: the first record tips the choice.
+
+    Its gradient is -1 or 1, that of the next two records 1, and 0 for the others. One of the two vertices is therefore
+    chosen less often, and how much less is what the record tells: two equally likely choices would differ by half of
+    epsilon only. The score is where the first step went.
+    """
+    X, labels = np.zeros((n, 1)), np.full(n, -_FAR)
+    X[:3] = 1.0
+    other = labels.copy()
+    other[0] = _FAR
+    spec = ProblemSpec(n, 1, Huber(1.0), Regularizer(), get_set("l1_ball:1"), label_bound=_FAR)
+    return Case("first vertex, leaning", spec, (X, labels), (X, other), letters, _first_step)
+
+
+def sphere_case(n: int, letters: Mapping[str, Any]) -> Case:
+    """Return a case in the plane for algorithms that step towards the end of the ball along a noisy gradient.
+
+    All records but the first have the gradient 1 along the second axis. The direction of the first step then tells what
+    noise and first record add along the first axis, as if the gradient itself were seen. The score is that coordinate.
+    """
+    X, labels = np.zeros((n, 2)), np.full(n, -_FAR)
     X[0, 0] = 1.0
-    up, down = np.zeros(n), np.zeros(n)
-    up[0], down[0] = _FAR, -_FAR
-    spec = ProblemSpec(n, d, Huber(1.0), Regularizer(), get_set(constraint), label_bound=_FAR)
-    name = f"linear loss on {constraint}, output"
-    return Case(name, spec, (X, up), (X, down), letters, lambda seen, case, plan: seen.output[:, 0])
+    X[1:, 1] = 1.0
+    other = labels.copy()
+    other[0] = _FAR
+    spec = ProblemSpec(n, 2, Huber(1.0), Regularizer(), get_set("l2_ball:1"), label_bound=_FAR)
+    return Case("first step on the disc", spec, (X, other), (X, labels), letters, _first_step)
+
+
+def _first_step(seen: Transcript, case: Case, plan: Plan) -> np.ndarray:
+    """Return the first coordinate of the point after the first round: (K,)."""
+    return np.asarray(seen.points[0, :, 0])

@@ -134,6 +134,30 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
     return max(0.0, float(found.fun) * (1.0 + 1e-12))
 
 
+def zcdp_delta(rho: float, epsilon: float) -> float:
+    """Return a delta at `epsilon` of a rho-zCDP mechanism.
+
+    The infimum over a > 1 of e^((a - 1) (a rho - epsilon)) (1 - 1/a)^a / (a - 1) (Canonne, Kamath and Steinke 2020),
+    the inverse of `zcdp_epsilon`.
+    """
+    from scipy.optimize import minimize_scalar
+
+    _check_number("rho", rho)
+    _check_number("epsilon", epsilon)
+    if rho == 0.0 or math.isinf(rho):
+        return 1.0 if rho else 0.0
+
+    def log_bound(log_order: float) -> float:
+        """The logarithm of the bound at the order a = 1 + e^log_order."""
+        above_one = math.exp(log_order)
+        order = 1.0 + above_one
+        return above_one * (order * rho - epsilon) - order * math.log1p(1.0 / above_one) - log_order
+
+    middle = math.log(max(epsilon / (2.0 * rho), 1e-3))
+    found = minimize_scalar(log_bound, bounds=(middle - 8.0, middle + 8.0), method="bounded", options={"xatol": 1e-9})
+    return min(1.0, math.exp(min(0.0, float(found.fun))) * (1.0 + 1e-9))
+
+
 def tree_nodes(leaves: int) -> int:
     """Return the largest number of complete nodes over `leaves` that hold one leaf: floor(log2 leaves) + 1."""
     _check_count("leaves", leaves)

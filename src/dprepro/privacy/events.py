@@ -211,6 +211,83 @@ class ConditionEvent:
 
 
 @dataclass(frozen=True)
+class FadingSelectionEvent(_Noisy):
+    """`count` adaptive selections from scores that carry the records of disjoint batches along, each a little less.
+
+    Selection is as in `SelectionEvent`. A record enters at one selection and goes on moving the scores of those after
+    it, so that its sensitivities depend on where it entered, which no data decide. A profile ((sensitivity,
+    selections), ...) says how many selections a record moves by how much. For every record there is one among the
+    `profiles` that is at least its own: largest with largest, second with second and so on. As less sensitivity and
+    fewer selections never cost more, and their order does not matter, the whole costs as much as the costliest profile.
+    """
+
+    noise_field: ClassVar[str] = "scale"
+    label: str
+    noise: str
+    scale: float
+    profiles: tuple[tuple[tuple[float, int], ...], ...]
+    count: int
+
+    def __post_init__(self) -> None:
+        if not self.profiles or not all(self.profiles):
+            raise UserError(f"The event {self.label!r} declares no sensitivity: give it at least one profile.")
+        self.alternatives()  # each of its selections is checked
+
+    def alternatives(self) -> tuple[tuple[Event, ...], ...]:
+        """Return what the records may meet, one profile after the other; nothing if no selection happened."""
+        if not self.count:
+            return ((),)
+        return tuple(
+            tuple(SelectionEvent(self.label, self.noise, self.scale, *level) for level in profile)
+            for profile in self.profiles
+        )
+
+
+@dataclass(frozen=True)
+class DisjointGaussianEvent:
+    """`count` adaptive releases on disjoint batches, of several kinds: kind i adds N(0, sigmas[i]^2 I).
+
+    A query of kind i has the l2 sensitivity `sensitivities[i]`. A record is in one batch only and no data decide in
+    which, so that the whole costs as much as one release of the kind with the least noise for its sensitivity, however
+    many there are of each. A query whose sensitivity is c times that of its kind, for a number c that earlier releases
+    decide, may get c times the noise: it is c times a query of the kind.
+    """
+
+    label: str
+    sigmas: tuple[float, ...]
+    sensitivities: tuple[float, ...]
+    count: int
+
+    def __post_init__(self) -> None:
+        if len(self.sigmas) != len(self.sensitivities) or not self.sigmas:
+            raise UserError(
+                f"The event {self.label!r} has {len(self.sigmas)} noise scales and {len(self.sensitivities)} "
+                "sensitivities: give one of each for every kind."
+            )
+        for sigma, sensitivity in zip(self.sigmas, self.sensitivities, strict=True):
+            _check_noise(self.label, sigma, self.count)
+            _check_sensitivity(sensitivity, self.label)
+
+    @property
+    def sigma(self) -> float:
+        """The noise of the first kind."""
+        return self.sigmas[0]
+
+    def alternatives(self) -> tuple[tuple[Event, ...], ...]:
+        """Return the costliest release a record may meet; nothing if there was none."""
+        if not self.count:
+            return ((),)
+        # Gaussian releases are ordered by sigma / sensitivity.
+        worst = min(range(len(self.sigmas)), key=lambda i: self.sigmas[i] / self.sensitivities[i])
+        part = QueryPart(self.sensitivities[worst], 1, 1)
+        return ((GaussianEvent(self.label, self.sigmas[worst], (part,), 1),),)
+
+    def scaled(self, factor: float) -> DisjointGaussianEvent:
+        """Return the event with `factor` times the noise."""
+        return replace(self, sigmas=tuple(sigma * factor for sigma in self.sigmas))
+
+
+@dataclass(frozen=True)
 class ParallelEvent:
     """Events on disjoint batches whose records are assigned without looking at the data.
 
@@ -219,6 +296,10 @@ class ParallelEvent:
 
     label: str
     branches: tuple[tuple[Event, ...], ...]
+
+    def alternatives(self) -> tuple[tuple[Event, ...], ...]:
+        """Return what the records may meet: one branch."""
+        return self.branches
 
     def scaled(self, factor: float) -> ParallelEvent:
         """Return the event with `factor` times the noise in every branch."""
@@ -233,6 +314,8 @@ Event = (
     | ObjectivePerturbationEvent
     | UnprotectedEvent
     | ConditionEvent
+    | FadingSelectionEvent
+    | DisjointGaussianEvent
     | ParallelEvent
 )
 _KINDS: dict[str, Any] = {
@@ -243,6 +326,8 @@ _KINDS: dict[str, Any] = {
     "objective": ObjectivePerturbationEvent,
     "unprotected": UnprotectedEvent,
     "condition": ConditionEvent,
+    "fading": FadingSelectionEvent,
+    "disjoint": DisjointGaussianEvent,
     "parallel": ParallelEvent,
 }
 
@@ -299,5 +384,9 @@ def event_from_json(record: Mapping[str, Any]) -> Event:
         fields["parts"] = tuple(QueryPart(**part) for part in fields["parts"])
     if "branches" in fields:
         fields["branches"] = tuple(tuple(event_from_json(part) for part in branch) for branch in fields["branches"])
+    if "profiles" in fields:
+        fields["profiles"] = tuple(tuple((s, count) for s, count in profile) for profile in fields["profiles"])
+    for several in {"sigmas", "sensitivities"} & set(fields):
+        fields[several] = tuple(fields[several])
     event: Event = _KINDS[record["kind"]](**fields)
     return event

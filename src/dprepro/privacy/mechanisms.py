@@ -17,10 +17,13 @@ from dprepro.arrays import Backend
 from dprepro.errors import LedgerMismatch
 from dprepro.privacy.events import (
     ConditionEvent,
+    DisjointGaussianEvent,
     Event,
+    FadingSelectionEvent,
     GaussianEvent,
     LaplaceEvent,
     ObjectivePerturbationEvent,
+    ParallelEvent,
     QueryPart,
     SelectionEvent,
     TreeEvent,
@@ -31,7 +34,15 @@ from dprepro.privacy.events import (
 from dprepro.streams import Streams
 
 Array = Any
-CountedEvent = GaussianEvent | LaplaceEvent | SelectionEvent | TreeEvent | ObjectivePerturbationEvent
+CountedEvent = (
+    GaussianEvent
+    | LaplaceEvent
+    | SelectionEvent
+    | TreeEvent
+    | ObjectivePerturbationEvent
+    | FadingSelectionEvent
+    | DisjointGaussianEvent
+)
 
 # Steps whose noise is drawn at one time: long enough to amortise the generators, short enough for the cache.
 BLOCK_STEPS = 256
@@ -151,6 +162,25 @@ class GaussianMechanism(Mechanism):
         return backend.asarray(self._normals.normals(first, steps, self._d, self.event.sigma))
 
 
+class DisjointGaussianMechanism(Mechanism):
+    """Gaussian noise for releases on disjoint batches, each of a kind that the run names."""
+
+    event: DisjointGaussianEvent
+
+    def __init__(self, event: DisjointGaussianEvent, d: int, slots: Slots) -> None:
+        super().__init__(event, slots)
+        self._d = d
+        self._normals = slots.streams(f"noise:{event.label}")
+
+    def noise(self, kind: int) -> Array:
+        """Return the noise (K, d) of one release of this kind."""
+        step, sigma = self._take(1), self.event.sigmas[kind]
+        self.drawn += 1
+        if sigma == 0.0:
+            return self._slots.backend.zeros((len(self._slots.replicates), self._d))
+        return self._slots.backend.asarray(self._normals.normals(step, 1, self._d, sigma)[0])
+
+
 class LaplaceMechanism(Mechanism):
     """Laplace noise in every coordinate of each release."""
 
@@ -173,9 +203,9 @@ class LaplaceMechanism(Mechanism):
 class SelectionMechanism(Mechanism):
     """Report noisy max (Laplace) or the exponential mechanism (Gumbel): releases the position of the largest score."""
 
-    event: SelectionEvent
+    event: SelectionEvent | FadingSelectionEvent
 
-    def __init__(self, event: SelectionEvent, slots: Slots) -> None:
+    def __init__(self, event: SelectionEvent | FadingSelectionEvent, slots: Slots) -> None:
         super().__init__(event, slots)
         self._uniforms = slots.streams(f"noise:{event.label}")
 
@@ -286,7 +316,9 @@ class Ledger:
                 self._mechanisms[event.label] = GaussianMechanism(event, d, slots)
             elif isinstance(event, LaplaceEvent):
                 self._mechanisms[event.label] = LaplaceMechanism(event, d, slots)
-            elif isinstance(event, SelectionEvent):
+            elif isinstance(event, DisjointGaussianEvent):
+                self._mechanisms[event.label] = DisjointGaussianMechanism(event, d, slots)
+            elif isinstance(event, SelectionEvent | FadingSelectionEvent):
                 self._mechanisms[event.label] = SelectionMechanism(event, slots)
             elif isinstance(event, TreeEvent):
                 self._mechanisms[event.label] = TreeMechanism(event, d, slots)
@@ -298,6 +330,10 @@ class Ledger:
     def gaussian(self, label: str) -> GaussianMechanism:
         """Return the planned Gaussian mechanism of that label."""
         return self._mechanism(label, GaussianMechanism)
+
+    def disjoint_gaussian(self, label: str) -> DisjointGaussianMechanism:
+        """Return the planned Gaussian mechanism on disjoint batches of that label."""
+        return self._mechanism(label, DisjointGaussianMechanism)
 
     def laplace(self, label: str) -> LaplaceMechanism:
         """Return the planned Laplace mechanism of that label."""
@@ -330,17 +366,18 @@ class Ledger:
         extra = [UnprotectedEvent(label, count) for label, count in self._unprotected.items() if label not in planned]
         return (*happened, *extra)
 
-    def check(self, full: bool = False, sampled: bool = False) -> None:
+    def check(self, full: bool = False, sampled: bool = False, fresh: bool = False) -> None:
         """Raise `LedgerMismatch` unless exactly the planned events happened.
 
-        `full` and `sampled` say which kinds of query looked at the data: each must be a part of some event.
+        `full`, `sampled` and `fresh` say which kinds of query looked at the data: of all records, of records drawn by
+        number, of samples that are handed out once. Each must be a part of some event.
         """
         if self.entries() != self._planned:
             raise LedgerMismatch(f"The run drew {self.entries()}, but its plan accounts for {self._planned}.")
-        kinds = {kind for event in leaves(self._planned) for kind in _looks_at(event)}
-        for kind, asked, name in ((True, full, "full gradients"), (False, sampled, "sampled gradients")):
-            if asked and kind not in kinds:
-                raise LedgerMismatch(f"The run looked at {name}, but no event of its plan has such a part.")
+        covered = {kind for event in self._planned for kind in _looks_at(event)}
+        for kind, asked in (("full gradients", full), ("sampled gradients", sampled), ("fresh samples", fresh)):
+            if asked and kind not in covered:
+                raise LedgerMismatch(f"The run looked at {kind}, but no event of its plan has such a part.")
 
     def _mechanism(self, label: str, kind: type[AnyMechanism]) -> AnyMechanism:
         mechanism = self._mechanisms.get(label)
@@ -358,16 +395,24 @@ class Ledger:
         return entry
 
 
-def _looks_at(event: Event) -> set[bool]:
-    """Return whether an event covers queries of all records (True), of random batches (False), or both.
+def _looks_at(event: Event) -> set[str]:
+    """Return the kinds of query that an event covers.
 
-    An unprotected event states that data are used without noise, of whatever kind; a tree gets its vectors in turn.
+    Events that count a record once, in a batch of its own, cover fresh samples only. What covers a query of all records
+    covers one of fresh samples too. An unprotected event states that data are used without noise, of whatever kind; a
+    tree gets its vectors in turn. An event of no release covers nothing.
     """
+    if isinstance(event, ConditionEvent) or not any(getattr(leaf, "count", 1) for leaf in leaves([event])):
+        return set()
+    if isinstance(event, ParallelEvent | FadingSelectionEvent | DisjointGaussianEvent):
+        return {"fresh samples"}
+    if isinstance(event, UnprotectedEvent | TreeEvent):
+        return {"full gradients", "sampled gradients", "fresh samples"}
+    covered = {"full gradients", "fresh samples"}
     if isinstance(event, GaussianEvent):
-        return {part.full for part in event.parts}
-    if isinstance(event, (UnprotectedEvent, TreeEvent)):
-        return {True, False}
-    return set() if isinstance(event, ConditionEvent) else {True}
+        kinds = {part.full for part in event.parts}
+        return (covered if True in kinds else set()) | ({"sampled gradients"} if False in kinds else set())
+    return covered
 
 
 def _laplace(uniforms: np.ndarray) -> np.ndarray:

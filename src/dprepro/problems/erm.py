@@ -6,30 +6,38 @@ shape (K, d) with one row per replicate, so that K gradients over the one X are 
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dprepro.arrays import Backend, padded
-from dprepro.geometry import ConstraintSet, RealSpace
+from dprepro.errors import UserError
+from dprepro.geometry import ConstraintSet, L1Ball, L2Ball, LpBall, RealSpace, Simplex
 from dprepro.losses import Loss
 from dprepro.regularizers import Regularizer
 
 if TYPE_CHECKING:
     from dprepro.privacy.mechanisms import PoissonBatch
+    from dprepro.streams import Streams
 
 Array = Any
 # Poisson batches below this expected size are taken all at once; larger ones are quicker one replicate at a time.
 SMALL_BATCH = 16
+# Sets that changing the sign of a coordinate does not change: they go with an l1 term (see `EmpiricalRisk.prox`).
+_SIGN_SYMMETRIC = (RealSpace, L2Ball, L1Ball, LpBall)
 
 
 @dataclass(frozen=True)
 class ProblemSpec:
-    """What a plan may know of a problem: sizes, structure and public constants, never a data value."""
+    """What a plan may know of a problem: sizes, structure and public constants, never a data value.
+
+    `row_norm` bounds the l2 norm of every row, `row_sup` its largest entry; None stands for what `row_norm` implies.
+    """
 
     n: int
     d: int
@@ -38,6 +46,14 @@ class ProblemSpec:
     constraint: ConstraintSet
     row_norm: float = 1.0
     label_bound: float = 1.0
+    row_sup: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.regularizer.l1 and not isinstance(self.constraint, _SIGN_SYMMETRIC):
+            advice = (
+                "it is constant there: drop it" if isinstance(self.constraint, Simplex) else "drop it, or use a ball"
+            )
+            raise UserError(f"An l1 term has no proximal step on the {self.constraint.name} here: {advice}.")
 
     @property
     def G(self) -> float:
@@ -53,6 +69,27 @@ class ProblemSpec:
     def L(self) -> float:
         """Smoothness of one sample's loss (the regulariser not included)."""
         return self.loss.smoothness(self.row_norm)
+
+    def row_norm_in(self, q: float) -> float:
+        """Return a bound on the l_q norm of every row, 1 <= q <= inf."""
+        largest = self.row_norm if self.row_sup is None else min(self.row_sup, self.row_norm)
+        if q < 2.0:
+            return min(self.row_norm * self.d ** (1.0 / q - 0.5), largest * self.d ** (1.0 / q))
+        # sum_j |x_j|^q <= max_j |x_j|^(q-2) sum_j x_j^2
+        return float(largest * (self.row_norm / largest) ** (2.0 / q))
+
+    def lipschitz_in(self, p: float) -> float:
+        """Return the Lipschitz constant of one sample's loss in the l_p norm of w: bounds the gradient in the dual."""
+        norm = self.row_norm_in(_dual(p))
+        reach = self.row_norm * self.constraint.radius
+        if "centrally_symmetric" in self.constraint.properties:
+            halves = [(r, 0.5 * self.constraint.diameter(r, self.d)) for r in (p, 1.0)]
+            reach = min(reach, *(self.row_norm_in(_dual(r)) * half for r, half in halves))
+        return self.loss.lipschitz(norm, reach / norm, self.label_bound)
+
+    def smoothness_in(self, p: float) -> float:
+        """Return the smoothness of one sample's loss in the l_p norm: that of its gradient in the dual norm."""
+        return self.loss.smoothness(self.row_norm_in(_dual(p)))
 
     @property
     def mu(self) -> float:
@@ -73,30 +110,65 @@ class ProblemSpec:
         return frozenset(name for name, holds in facts.items() if holds) | self.constraint.properties
 
 
+def _dual(p: float) -> float:
+    if not p >= 1.0:
+        raise UserError(f"There is no l_p norm with p = {p}: give a number from 1 to infinity.")
+    return math.inf if p == 1.0 else 1.0 if math.isinf(p) else p / (p - 1.0)
+
+
+@dataclass(frozen=True)
+class FreshBatch:
+    """`size` samples that no earlier batch of the run has.
+
+    Their gradients are means over `rows` of the data matrix, plain ones or, for samples of a population, weighted by
+    `shares` (rows, K): how large a part of each replicate's batch an atom makes up.
+    """
+
+    size: int
+    rows: slice
+    shares: Array | None = None
+
+
 class EmpiricalRisk:
     """The problem on a device. All methods take and return arrays of the backend.
 
     Behind the n records stands a row of zeros with label 0, the sentinel of Poisson batches: whatever its slope, its
-    gradient is zero. Sums over the data end before it.
+    gradient is zero. Sums over the data end before it. With `weights`, which sum to one, means over the rows are
+    weighted; without, every row counts 1/n.
     """
 
-    def __init__(self, spec: ProblemSpec, X: np.ndarray, y: np.ndarray, backend: Backend) -> None:
+    def __init__(
+        self, spec: ProblemSpec, X: np.ndarray, y: np.ndarray, backend: Backend, weights: np.ndarray | None = None
+    ) -> None:
         self.spec = spec
         self.backend = backend
         self._host = (X, y)
+        self._rows = X.shape[0]
+        self._weights = None if weights is None else backend.asarray(weights)
+        # What a sum over the rows is divided by to become a mean.
+        self._divisor = self._rows if weights is None else 1.0
         rows = X * y[:, None] if spec.loss.margin else X
         # Zero columns up to a fixed multiple keep the bits of a matrix product independent of its company.
-        wide = np.zeros((spec.n + 1, padded(spec.d)), dtype=backend.dtype_name)
+        wide = np.zeros((self._rows + 1, padded(spec.d)), dtype=backend.dtype_name)
         wide[:-1, : spec.d] = rows
         self._A = backend.asarray(wide)
         self._y = backend.asarray(np.append(y, 0.0))
-        self._mean_row = backend.asarray(np.mean(rows, axis=0, dtype=np.float64))
+        mean = np.mean(rows, axis=0, dtype=np.float64) if weights is None else weights @ rows
+        self._mean_row = backend.asarray(mean)
 
     def with_dtype(self, dtype_name: str) -> EmpiricalRisk:
         """Return the same problem in another floating-point type."""
         if dtype_name == self.backend.dtype_name:
             return self
-        return EmpiricalRisk(self.spec, *self._host, self.backend.with_dtype(dtype_name))
+        return self._on(self.backend.with_dtype(dtype_name))
+
+    def with_loss(self, loss: Loss) -> EmpiricalRisk:
+        """Return the problem with another loss, such as a smoothed one, on the same arrays."""
+        if loss.margin != self.spec.loss.margin:
+            raise UserError(f"{loss.name!r} cannot replace {self.spec.loss.name!r}: only one of them is a margin loss.")
+        twin = copy.copy(self)
+        twin.spec = replace(self.spec, loss=loss)
+        return twin
 
     def gradient(self, W: Array) -> Array:
         """Return the gradient of the smooth part F at each row of W: (K, d) -> (K, d).
@@ -106,11 +178,55 @@ class EmpiricalRisk:
         xp, loss = self.backend.xp, self.spec.loss
         columns = xp.matrix_transpose(self._widen(loss.inner * W))
         total = self.backend.zeros((W.shape[0], self._A.shape[1]))
-        for rows in self.backend.chunks(self.spec.n, W.shape[0]):
+        for rows in self.backend.chunks(self._rows, W.shape[0]):
             A = self._A[rows, :]
-            slopes = loss.core(xp, A @ columns, self._y[rows, None])
+            slopes = self._weighed(loss.core(xp, A @ columns, self._y[rows, None]), rows)
             total = total + xp.matrix_transpose(slopes) @ A
-        return (loss.outer / self.spec.n) * total[:, : self.spec.d] + loss.constant * self._mean_row
+        return (loss.outer / self._divisor) * total[:, : self.spec.d] + loss.constant * self._mean_row
+
+    def fresh_batch(self, streams: Streams, number: int, first: int, size: int) -> FreshBatch:
+        """Return `size` samples behind the first `first`: the next rows in the stored order, for all replicates."""
+        return FreshBatch(size, slice(first, first + size))
+
+    def fresh_indices(self, streams: Streams, first: int, steps: int) -> Array:
+        """Return the rows of `steps` single samples behind the first `first`: (steps, K)."""
+        rows = np.arange(first, first + steps)[:, None]
+        return self.backend.index(np.broadcast_to(rows, (steps, streams.slots)))
+
+    def batch_gradient(self, W: Array, batch: FreshBatch) -> Array:
+        """Return the mean of grad f(w_k, z) over the samples of replicate k's batch: (K, d) -> (K, d)."""
+        return self._over_fresh(batch, lambda y, at_w: self.spec.loss.derivative(self.backend.xp, at_w, y), W)
+
+    def batch_difference(self, W: Array, V: Array, batch: FreshBatch) -> Array:
+        """Return the mean of grad f(w_k, z) - grad f(v_k, z) over the samples of replicate k's batch."""
+        xp, loss = self.backend.xp, self.spec.loss
+
+        def turns(y: Array, at_w: Array, at_v: Array) -> Array:
+            return loss.outer * (loss.core(xp, loss.inner * at_w, y) - loss.core(xp, loss.inner * at_v, y))
+
+        return self._over_fresh(batch, turns, W, V)
+
+    def _over_fresh(self, batch: FreshBatch, slopes: Callable[..., Array], *points: Array) -> Array:
+        """Return the mean over the batch of slope * x, the slope a function of the labels and <x, point>."""
+        xp, K = self.backend.xp, points[0].shape[0]
+        columns = [xp.matrix_transpose(self._widen(point)) for point in points]
+        total = self.backend.zeros((K, self._A.shape[1]))
+        for chunk in self.backend.chunks(batch.rows.stop - batch.rows.start, K):
+            rows = slice(batch.rows.start + chunk.start, batch.rows.start + chunk.stop)
+            A = self._A[rows, :]
+            weights = slopes(self._y[rows, None], *(A @ column for column in columns))
+            weights = weights / batch.size if batch.shares is None else weights * batch.shares[chunk, :]
+            total = total + xp.matrix_transpose(weights) @ A
+        return total[:, : self.spec.d]
+
+    def stationarity_gap(self, W: Array) -> Array:
+        """Return max_{v in C} <grad F^r(w), w - v> of each row of W as an array (K,): 0 at stationary points of C."""
+        spec, xp = self.spec, self.backend.xp
+        if not ("bounded" in spec.constraint.properties and spec.regularizer.smooth):
+            raise UserError("The stationarity gap needs a bounded set and a smooth regularizer: choose such a problem.")
+        constraint: Any = spec.constraint
+        gradient = self.gradient(W) + spec.regularizer.smooth_gradient(W)
+        return xp.vecdot(gradient, W - constraint.linear_minimizer(xp, gradient))
 
     def sample_gradients(self, W: Array, index: Array | PoissonBatch) -> Array:
         """Return grad f(w_k, z_{i_k}) for each replicate k: (K, d) -> (K, d).
@@ -199,19 +315,20 @@ class EmpiricalRisk:
         xp, loss = self.backend.xp, self.spec.loss
         columns = xp.matrix_transpose(self._widen(W))
         total = self.backend.zeros((W.shape[0],))
-        for rows in self.backend.chunks(self.spec.n, W.shape[0]):
-            total = total + xp.sum(loss.value(xp, self._A[rows, :] @ columns, self._y[rows, None]), axis=0)
-        return total / self.spec.n + self.spec.regularizer.value(xp, W)
+        for rows in self.backend.chunks(self._rows, W.shape[0]):
+            values = loss.value(xp, self._A[rows, :] @ columns, self._y[rows, None])
+            total = total + xp.sum(self._weighed(values, rows), axis=0)
+        return total / self._divisor + self.spec.regularizer.value(xp, W)
 
     def hessian(self, w: Array) -> Array:
         """Return the Hessian of the smooth part at one point w (d,) as (d, d)."""
         xp, loss, d = self.backend.xp, self.spec.loss, self.spec.d
         total = self.backend.zeros((d, d))
-        for rows in self.backend.chunks(self.spec.n, d):
+        for rows in self.backend.chunks(self._rows, d):
             A = self._A[rows, :][:, :d]
-            weights = loss.curvature(xp, A @ w, self._y[rows])
-            total = total + xp.matrix_transpose(A) @ (weights[:, None] * A)
-        return total / self.spec.n
+            weights = self._weighed(loss.curvature(xp, A @ w, self._y[rows])[:, None], rows)
+            total = total + xp.matrix_transpose(A) @ (weights * A)
+        return total / self._divisor
 
     def hessians(self, W: Array) -> Array:
         """Return the Hessian of the smooth part at each row of W: (K, d) -> (K, d, d).
@@ -227,19 +344,21 @@ class EmpiricalRisk:
         left, right = self.backend.index(pairs[0]), self.backend.index(pairs[1])
         columns = xp.matrix_transpose(self._widen(W))
         total = self.backend.zeros((K, pairs.shape[1]))
-        for rows in self.backend.chunks(self.spec.n, pairs.shape[1]):
+        for rows in self.backend.chunks(self._rows, pairs.shape[1]):
             A = self._A[rows, :]
-            curvature = loss.curvature(xp, A @ columns, self._y[rows, None])
+            curvature = self._weighed(loss.curvature(xp, A @ columns, self._y[rows, None]), rows)
             products = xp.take(A, left, axis=1) * xp.take(A, right, axis=1)
             total = total + xp.matrix_transpose(curvature) @ products
         whole = self.backend.index(np.maximum(place, place.T).reshape(-1))
-        return xp.reshape(xp.take(total, whole, axis=1), (K, d, d)) / self.spec.n
+        return xp.reshape(xp.take(total, whole, axis=1), (K, d, d)) / self._divisor
 
     def prox(self, V: Array, eta: Any) -> Array:
         """Return the prox of eta r plus the indicator of the constraint set.
 
-        Projecting after the prox of r is exact here: completing the square takes care of the l2 term, and for
-        the l1 term the rule holds for both balls.
+        Projecting after the prox of r is exact here: completing the square takes care of the l2 term, and an l1 term
+        comes only with sets that changing the sign of a coordinate does not change. A projection onto such a set keeps
+        zeros and turns no sign, so that what is a subgradient of ||.||_1 at a point is one at its projection too
+        (Yu, NeurIPS 2013). Elsewhere, on the simplex for example, the rule is wrong.
         """
         xp = self.backend.xp
         return self.spec.constraint.project(xp, self.spec.regularizer.prox(xp, V, eta))
@@ -248,10 +367,24 @@ class EmpiricalRisk:
         """Return the projection of each row onto the constraint set."""
         return self.spec.constraint.project(self.backend.xp, V)
 
+    def records(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return weights (M,), rows (M, d), times their labels for a margin loss, and labels (M,), on the host."""
+        uniform = self._weights is None
+        weights = np.full(self._rows, 1.0 / self._rows) if uniform else self.backend.to_host(self._weights)
+        rows, y = self.backend.to_host(self._A), self.backend.to_host(self._y)
+        return weights, rows[:-1, : self.spec.d], y[:-1]
+
+    def _on(self, backend: Backend) -> EmpiricalRisk:
+        return EmpiricalRisk(self.spec, *self._host, backend)
+
     def _samples(self, index: Array) -> tuple[Array, Array]:
         xp = self.backend.xp
         rows = xp.take(self._A, index, axis=0)[:, : self.spec.d]
         return rows, (None if self.spec.loss.margin else xp.take(self._y, index, axis=0))
+
+    def _weighed(self, values: Array, rows: slice) -> Array:
+        """Return values (rows, K) times the weights of their rows, if these have any."""
+        return values if self._weights is None else values * self._weights[rows, None]
 
     def _widen(self, W: Array) -> Array:
         extra = self._A.shape[1] - W.shape[1]

@@ -15,6 +15,7 @@ import pandas as pd
 
 from dprepro.errors import UserError
 from dprepro.files import atomic_path, jsonable, read_arrays, read_json
+from dprepro.sweeps import bounds_metric, value_at_zero
 
 # What a figure or table says of its origin; taken from the runs, equal for equal runs.
 _ORIGIN = ("commit", "modified", "dprepro", "python", "numpy", "backend", "device", "dtype")
@@ -60,6 +61,21 @@ def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path) -
         **claims,
     }
     _write(frames, metadata, out)
+
+
+def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path) -> None:
+    """Write the collected tables of several sweep experiments, the rows of a paper's table, as one."""
+    frames, parts = [], {}
+    for path in data:
+        frame, metadata = read_collected(path)
+        frames.append(frame)
+        parts[path.stem] = metadata
+    merged: dict[str, Any] = {"kind": "parts", "paper": paper, "title": title, "parts": parts}
+    for key in ("problems", "settings"):
+        merged[key] = {f"{part}/{name}": value for part, here in parts.items() for name, value in here[key].items()}
+    merged["datasets"] = {name: facts for here in parts.values() for name, facts in here["datasets"].items()}
+    origins = {json.dumps(origin, sort_keys=True) for here in parts.values() for origin in here["origins"]}
+    _write(frames, merged | {"origins": sorted(origins)}, out)
 
 
 def _write(frames: Sequence[pd.DataFrame], metadata: Mapping[str, Any], out: Path) -> None:
@@ -136,11 +152,15 @@ def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimu
 def sweep_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> pd.DataFrame:
     """Return the rows of one sweep; a point that was refused has NaN values and the sentence in `refused`."""
     rows = zip(record["points"], arrays["value"], arrays["final_objective"], strict=True)
-    return pd.concat([_point_rows(record["job"], *row) for row in rows], ignore_index=True)
+    return pd.concat([_point_rows(record["job"], record["thresholds"], *row) for row in rows], ignore_index=True)
 
 
 def _point_rows(
-    job: Mapping[str, Any], record: Mapping[str, Any], values: np.ndarray, final: np.ndarray
+    job: Mapping[str, Any],
+    thresholds: Mapping[str, Any],
+    record: Mapping[str, Any],
+    values: np.ndarray,
+    final: np.ndarray,
 ) -> pd.DataFrame:
     point, optimum = record["point"], record["optimum"]
     plan, certificate = record.get("plan", {}), record.get("certificate", {})
@@ -157,30 +177,40 @@ def _point_rows(
             "set_here": job["set_here"],
             "axis": point["axis"],
             "axis_value": float(point["value"]),
+            "member": ", ".join(f"{key} = {value:g}" for key, value in point.get("member", {}).items()),
             "n": record["dataset"]["n"],
             "d": record["dataset"]["d"],
-            "epsilon": point["epsilon"],
-            "delta": job["delta"],
+            "epsilon": float(point["epsilon"]),
+            "delta": point.get("delta", job["delta"]),
             "epsilon_accounted": float(certificate.get("epsilon_accounted", np.nan)),
             "accountant": certificate.get("accountant", ""),
             "privacy_verdict": certificate.get("verdict", ""),
             "covers": "output" if plan.get("rounds") == 1 else "all iterates",
             "sigma": plan.get("sigma", np.nan),
-            "bound_value": float((plan.get("utility") or {}).get("value", np.nan)),
+            "bound_value": _bound(plan, job["metric"]),
             "rounds": float(plan.get("rounds", np.nan)),
             "gradient_evaluations": float(record.get("gradient_evaluations", np.nan)),
+            "samples": float(record.get("samples", np.nan)),
+            # In JSON a NaN is null.
+            **{key: np.nan if value is None else float(value) for key, value in thresholds.items()},
             "letters": json.dumps(record.get("letters", {})),
             "tried": json.dumps(record.get("tuned", [])),
             "metric": job["metric"],
             "replicate": np.arange(len(values)),
             "value": values,
-            "value_at_zero": at_zero - float(optimum["objective"]),
+            "value_at_zero": value_at_zero(job["metric"], optimum),
             "value_accuracy": float(optimum["accuracy"]),
             "failure": "" if record["refused"] else _failures(final, at_zero),
             "refused": record["refused"],
             "seconds": record.get("seconds", np.nan),
         }
     )
+
+
+def _bound(plan: Mapping[str, Any], metric: str) -> float:
+    """Return the value of the plan's bound; NaN without one, and where it is one on something else than the metric."""
+    utility = plan.get("utility") or {}
+    return float(utility["value"]) if bounds_metric(utility.get("quantity", ""), metric) else float("nan")
 
 
 def _failures(final: np.ndarray, at_zero: float) -> np.ndarray:

@@ -13,13 +13,19 @@ from dprepro.files import write_arrays, write_json
 def prepare(spec: Mapping[str, Any], out: Path) -> None:
     """Load the dataset that `spec` names and write it to `out`."""
     data = datasets.load(spec["name"], rows=spec.get("rows"), seed=spec.get("seed", 0), **spec.get("parameters", {}))
-    write_arrays(out, {"X": data.X, "y": data.y})
+    write_arrays(out, arrays_of(data))
     write_json(out.with_suffix(".json"), facts_of(data))
+
+
+def arrays_of(data: datasets.Dataset) -> dict[str, Any]:
+    """Return the arrays of a dataset by name: `probabilities` are there if its rows are atoms of a population."""
+    arrays = {"X": data.X, "y": data.y}
+    return arrays if data.population is None else {**arrays, "probabilities": data.population.probabilities}
 
 
 def facts_of(data: datasets.Dataset) -> dict[str, Any]:
     """Return what is recorded of a dataset: sizes and bounds that a plan may know, and where it comes from."""
-    return {
+    facts = {
         "name": data.name,
         "title": data.info.title,
         "n": data.X.shape[0],
@@ -34,3 +40,8 @@ def facts_of(data: datasets.Dataset) -> dict[str, Any]:
         "citation": data.info.citation,
         "raw_sha256": data.info.sha256,
     }
+    population = data.population
+    if population is None:
+        return facts
+    bounds = {"row_sup": population.row_sup, "label_bound": population.label_bound}
+    return {**facts, "n": population.samples, "atoms": data.X.shape[0], **bounds}

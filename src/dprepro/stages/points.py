@@ -9,15 +9,15 @@ from typing import Any
 from dprepro import datasets
 from dprepro.arrays import Backend
 from dprepro.problems.erm import EmpiricalRisk
-from dprepro.stages.dataset import facts_of
-from dprepro.stages.problem import problem_spec
+from dprepro.stages.dataset import arrays_of, facts_of
+from dprepro.stages.problem import make_problem
 
 
 def load_point(point: Mapping[str, Any], backend: Backend) -> tuple[EmpiricalRisk, dict[str, Any]]:
     """Return the problem at one point of a sweep, and the facts of its dataset."""
     data = _load(**{key: _frozen(value) for key, value in point["dataset"].items()})
     facts = facts_of(data)
-    return EmpiricalRisk(problem_spec(point, facts), data.X, data.y, backend), facts
+    return make_problem(point, facts, arrays_of(data), backend), facts
 
 
 def _frozen(value: Any) -> Any:

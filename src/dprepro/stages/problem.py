@@ -12,6 +12,7 @@ from dprepro.files import read_arrays, read_json
 from dprepro.geometry import get_set
 from dprepro.losses import get_loss
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
+from dprepro.problems.population import PopulationRisk
 from dprepro.regularizers import get_regularizer
 
 
@@ -28,11 +29,21 @@ def problem_spec(spec: Mapping[str, Any], facts: Mapping[str, Any]) -> ProblemSp
         constraint=get_set(spec["constraint"]),
         row_norm=facts["row_norm"],
         label_bound=facts["label_bound"],
+        row_sup=facts.get("row_sup"),
     )
+
+
+def make_problem(
+    spec: Mapping[str, Any], facts: Mapping[str, Any], arrays: Mapping[str, Any], backend: Backend
+) -> EmpiricalRisk:
+    """Return the problem on the device: over the rows of a dataset, or over a population if they have probabilities."""
+    X, y, public = arrays["X"], arrays["y"], problem_spec(spec, facts)
+    if "probabilities" in arrays:
+        return PopulationRisk(public, X, y, arrays["probabilities"], backend)
+    return EmpiricalRisk(public, X, y, backend)
 
 
 def load_problem(spec: Mapping[str, Any], data: Path, backend: Backend) -> tuple[EmpiricalRisk, dict[str, Any]]:
     """Return the problem on the device, and the facts of its dataset."""
     facts = read_json(data.with_suffix(".json"))
-    arrays = read_arrays(data)
-    return EmpiricalRisk(problem_spec(spec, facts), arrays["X"], arrays["y"], backend), facts
+    return make_problem(spec, facts, read_arrays(data), backend), facts

@@ -6,7 +6,8 @@ A point whose setting is vacuous, or which the algorithm refuses, is kept with t
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,14 @@ from dprepro.files import read_json, write_arrays, write_json
 from dprepro.privacy.certificate import certify
 from dprepro.problems.erm import EmpiricalRisk
 from dprepro.provenance import commit, machine
-from dprepro.run import RunResult, execute
+from dprepro.run import CANDIDATE_OBJECTIVE, NEAR_STATIONARITY, STATIONARITY_GAP, RunResult, execute
 from dprepro.stages.points import load_point
+from dprepro.sweeps import ROWS, value_at_zero
+from dprepro.vacuity import thresholds
 
 GAP = "optimality gap"
+# The gap of an output that is chosen at random, in expectation over the choice.
+EXCESS = "excess risk"
 
 
 def run_sweep(spec: Mapping[str, Any], optima: Path, out: Path, sources: str) -> None:
@@ -50,7 +55,8 @@ def run_sweep(spec: Mapping[str, Any], optima: Path, out: Path, sources: str) ->
         "threads": threads,
     }
     job = {key: value for key, value in spec.items() if key != "points"}
-    write_json(out.with_suffix(".json"), {"job": job, "points": records, "provenance": provenance})
+    found = {"job": job, "points": records, "thresholds": _thresholds(spec, known, backend), "provenance": provenance}
+    write_json(out.with_suffix(".json"), found)
 
 
 def _run_point(
@@ -72,14 +78,38 @@ def _run_point(
         "certificate": certify(plan, compare=False),
         "tuned": tuned,
         "gradient_evaluations": int(result.gradient_evaluations[-1]),
+        "samples": result.samples_used,
         "seconds": float(result.seconds[-1]),
         "seconds_cpu": time.process_time() - started,
     }
-    return record, _metric(spec, result, optimum), result.final_objective
+    return record, _metric(spec, result, optimum, problem), result.final_objective
+
+
+def _thresholds(spec: Mapping[str, Any], optima: Sequence[Mapping[str, float]], backend: Backend) -> dict[str, float]:
+    """Return from which n a published setting makes sense; NaN for other variants and without noise.
+
+    The setting is that of the axis n, or of the first point where n is not swept. Of a family of problems the bound is
+    held against the member whose initial point is worst.
+    """
+    pairs = list(zip(spec["points"], optima, strict=True))
+    point = next((point for point, _ in pairs if point["axis"] == ROWS), spec["points"][0])
+    if spec["variant"] != "published" or len(spec["candidates"]) > 1 or not np.isfinite(point["epsilon"]):
+        return {"runs_from_n": float("nan"), "useful_from_n": float("nan")}
+    alike = [optimum for other, optimum in pairs if (other["axis"], other["value"]) == (point["axis"], point["value"])]
+    trivial = max(value_at_zero(spec["metric"], optimum) for optimum in alike)
+    problem, _ = load_point(point, backend)
+
+    def setting_at(n: int) -> Setting:
+        delta = min(0.5, float(n) ** -point["delta_power"]) if "delta_power" in point else spec["delta"]
+        return Setting(replace(problem.spec, n=n), point["epsilon"], delta, spec["variant"])
+
+    algorithm, (letters,) = get_algorithm(spec["algorithm"]), spec["candidates"]
+    return thresholds(algorithm, letters, setting_at, spec["metric"], trivial)
 
 
 def _execute(spec: Mapping[str, Any], plan: Plan, problem: EmpiricalRisk, seed: int) -> RunResult:
-    return execute(plan, problem, seed=seed, replicates=range(spec["replicates"]), tile=spec["tile"])
+    replicates, tile = range(spec["replicates"]), spec["tile"]
+    return execute(plan, problem, seed=seed, replicates=replicates, tile=tile, metric=spec["metric"])
 
 
 def _chosen(
@@ -91,7 +121,7 @@ def _chosen(
     equals, the smallest mean of the metric. A candidate that the algorithm refuses is passed over.
     """
     algorithm = get_algorithm(spec["algorithm"])
-    setting = Setting(problem.spec, point["epsilon"], spec["delta"], spec["variant"])
+    setting = Setting(problem.spec, point["epsilon"], point.get("delta", spec["delta"]), spec["variant"])
     candidates = spec["candidates"]
     if len(candidates) == 1:
         return algorithm.plan(setting, **candidates[0]), []
@@ -105,7 +135,8 @@ def _chosen(
         result = _execute(spec, plan, problem, point["tuning_seed"])
         plans.append(plan)
         failed = int(np.sum(~(result.final_objective <= optimum["objective_at_zero"])))
-        trials.append({"letters": letters, "mean": float(np.mean(_metric(spec, result, optimum))), "failed": failed})
+        mean = float(np.mean(_metric(spec, result, optimum, problem)))
+        trials.append({"letters": letters, "mean": mean, "failed": failed})
     if not plans:
         raise refusals[0]
     best = min(range(len(trials)), key=lambda number: (trials[number]["failed"], _last_if_nan(trials[number]["mean"])))
@@ -116,9 +147,21 @@ def _last_if_nan(value: float) -> float:
     return value if np.isfinite(value) else float("inf")
 
 
-def _metric(spec: Mapping[str, Any], result: RunResult, optimum: Mapping[str, float]) -> np.ndarray:
+def _metric(
+    spec: Mapping[str, Any], result: RunResult, optimum: Mapping[str, float], problem: EmpiricalRisk
+) -> np.ndarray:
+    """Return the metric of each replicate (K,): of its output, or the mean over the candidates for it."""
     if spec["metric"] == GAP:
         return result.final_objective - optimum["objective"]
+    if spec["metric"] == EXCESS:
+        return result.observed.get(CANDIDATE_OBJECTIVE, result.final_objective) - optimum["objective"]
+    if spec["metric"] == STATIONARITY_GAP and STATIONARITY_GAP not in result.observed:
+        judge = problem.with_dtype("float64")
+        return judge.backend.to_host(judge.stationarity_gap(judge.backend.asarray(result.w)))
+    if spec["metric"] == NEAR_STATIONARITY and NEAR_STATIONARITY not in result.observed:
+        from dprepro.problems.near_stationarity import near_stationarity
+
+        return near_stationarity(problem.with_dtype("float64"), result.w)
     if spec["metric"] not in result.observed:
         raise UserError(f"{spec['algorithm']} does not observe the {spec['metric']}: choose another metric.")
     return result.observed[spec["metric"]]

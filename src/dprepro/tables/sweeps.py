@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dprepro.analysis.intervals import Interval, differ, mean_interval
+from dprepro.analysis.intervals import Interval, worst_members
 from dprepro.analysis.rates import LOGARITHMS, count_verdict, exact_exponent, exponent, rate_verdict
 from dprepro.origin import span
-from dprepro.sweeps import NONSMOOTH
+from dprepro.sweeps import EVALUATIONS, NONSMOOTH, SECONDS
 from dprepro.tables import markdown_rows, records
+from dprepro.tables.conclusions import conclusions
 
-EVALUATIONS = "gradient evaluations"
 PER_ROUND = ", divided by the rounds"
 NONSMOOTH_QUANTITY = "takes a non-smooth regularizer"
 _LINE = ["problem", "entry", "variant"]
+# Bounds on these leave out a factor of the number of rounds; those of one pass over samples have none.
+_HIDE_ROUNDS = ("optimality gap", "squared gradient norm")
 
 
 def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
@@ -25,47 +27,79 @@ def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
 
     `theory` is the exponent of the paper's bound in the limit, `theory_with_logarithms` that of the bound as printed
     over the measured points. Quantities are the exponents of the error in each axis, as measured and divided by the
-    number of rounds (which takes out the logarithm that a bound hides in it), that of the gradient evaluations in n,
-    and whether the method takes a non-smooth regulariser (1 or 0).
+    number of rounds (which takes out the logarithm that a bound hides in it), in the logarithm of an axis where the
+    bound has one, that of the gradient evaluations in n, on timed problems that of the CPU time in n, and whether the
+    method takes a non-smooth regulariser (1 or 0). On a family of problems an error is that of the
+    worst member, in the mean over replicates; failures are those of the worst members too.
     """
     return pd.DataFrame(list(_rows(frame, metadata)))
 
 
 def _rows(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for (_, entry, _), line in frame.groupby(_LINE, sort=False):
+    for (problem, entry, _), line in frame.groupby(_LINE, sort=False):
         claims = metadata["methods"][entry]
         for axis, rows in line.groupby("axis", sort=False):
             if axis == NONSMOOTH:
                 yield _nonsmooth_row(rows, claims)
+            elif metadata["settings"][problem].get("timed"):
+                yield from _time_rows(rows, claims)
             else:
                 yield from _axis_rows(str(axis), rows, claims)
 
 
+def _time_rows(rows: pd.DataFrame, claims: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the exponents in n of the gradient evaluations and of the CPU time, which no two runs have in common."""
+    points = [point.iloc[0] for _, point in rows[rows["refused"] == ""].groupby("axis_value")]
+    common = _common(rows, rows[rows["refused"] == ""], claims)
+    for quantity, column in ((EVALUATIONS, "gradient_evaluations"), (SECONDS, "seconds")):
+        yield _count_row(common, quantity, claims, [(point["axis_value"], point[column]) for point in points])
+
+
+def _count_row(
+    common: Mapping[str, Any], quantity: str, claims: Mapping[str, Any], counts: Sequence[tuple[float, float]]
+) -> dict[str, Any]:
+    """Return the row of an exponent in n without interval; `counts` are pairs of n and a cost."""
+    x = [at for at, _ in counts]
+    counted = exact_exponent(x, [count for _, count in counts])
+    stated = float(claims.get("evaluations", np.nan))
+    power = float(claims.get("evaluations_log_power", 0.0))
+    logarithms = stated + power * exact_exponent(x, np.log(x).tolist())
+    exact, verdict = Interval(counted, counted, counted), count_verdict(counted, stated, logarithms)
+    return _row(common, f"{quantity}: exponent in n", stated, exact, verdict, logarithms if power else np.nan)
+
+
 def _axis_rows(axis: str, rows: pd.DataFrame, claims: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    points = [point for _, point in rows[rows["refused"] == ""].groupby("axis_value")]
+    values = [_by_member(point) for point in points]
+    rows = worst_members(rows)
     used = rows[rows["refused"] == ""]
-    points = [point for _, point in used.groupby("axis_value")]
     x = [float(point["axis_value"].iloc[0]) for point in points]
     common = _common(rows, used, claims)
     theory = float(claims.get("exponents", {}).get(axis, np.nan))
     name = f"{rows['metric'].iloc[0]}: exponent in {axis}"
-    values = [point["value"].to_numpy() for point in points]
     measured = exponent(x, values)
     printed = exact_exponent(x, [float(point["bound_value"].iloc[0]) for point in points])
     verdict = _with_remarks(rate_verdict(measured, theory, printed), rows)
     yield _row(common, name, theory, measured, verdict, printed)
     rounds = [float(point["rounds"].iloc[0]) for point in points]
-    if 0.0 < abs(exact_exponent(x, rounds)) < LOGARITHMS:
+    if rows["metric"].iloc[0] in _HIDE_ROUNDS and 1e-9 < abs(exact_exponent(x, rounds)) < LOGARITHMS:
         # The rounds grow like a logarithm: without them the bound's own exponent is left.
-        divided = exponent(x, [value / count for value, count in zip(values, rounds, strict=True)])
+        shares = [[value / count for value in members] for members, count in zip(values, rounds, strict=True)]
+        divided = exponent(x, shares)
         yield _row(common, name + PER_ROUND, theory, divided, _with_remarks(rate_verdict(divided, theory), rows))
+    if axis in claims.get("log_exponents", {}):
+        power = float(claims["log_exponents"][axis])
+        measured = exponent(np.log(x).tolist(), values)
+        remarks = _with_remarks(rate_verdict(measured, power), rows)
+        yield _row(common, f"{rows['metric'].iloc[0]}: exponent in log({axis})", power, measured, remarks)
     if axis == "n":
-        counted = exact_exponent(x, [float(point["gradient_evaluations"].iloc[0]) for point in points])
-        stated = float(claims.get("evaluations", np.nan))
-        exact = Interval(counted, counted, counted)
-        power = float(claims.get("evaluations_log_power", 0.0))
-        logarithms = stated + power * exact_exponent(x, np.log(x).tolist())
-        verdict = count_verdict(counted, stated, logarithms)
-        yield _row(common, f"{EVALUATIONS}: exponent in n", stated, exact, verdict, logarithms if power else np.nan)
+        counts = [float(point["gradient_evaluations"].iloc[0]) for point in points]
+        yield _count_row(common, EVALUATIONS, claims, list(zip(x, counts, strict=True)))
+
+
+def _by_member(point: pd.DataFrame) -> list[np.ndarray]:
+    """Return the replicates' values of each member of a family; of the only one where there is none."""
+    return [rows["value"].to_numpy() for _, rows in point.groupby("member", sort=False)]
 
 
 def _nonsmooth_row(rows: pd.DataFrame, claims: Mapping[str, Any]) -> dict[str, Any]:
@@ -114,13 +148,18 @@ def _common(rows: pd.DataFrame, used: pd.DataFrame, claims: Mapping[str, Any]) -
         "epsilon_claimed": worst["epsilon"],
         "epsilon_accounted": worst["epsilon_accounted"],
         "privacy": worst["privacy_verdict"],
-        "delta": first["delta"],
+        "delta": worst["delta"],
         "epsilon": span(rows["epsilon"]),
         "n": span(rows["n"]),
         "d": span(rows["d"]),
         "points": int(used["axis_value"].nunique()),
         "replicates": int(rows["replicate"].nunique()),
         "failed": int((used["failure"] != "").sum()),
+        **_against_start(used),
+        "runs_from_n": first["runs_from_n"],
+        "useful_from_n": first["useful_from_n"],
+        "samples_over_n": float((used["samples"] / used["n"]).max()),
+        "evaluations_over_n": float((used["gradient_evaluations"] / used["n"]).max()),
         "algorithm": first["algorithm"],
         "set_here": first["set_here"],
         "bound": claims.get("bound", ""),
@@ -129,12 +168,32 @@ def _common(rows: pd.DataFrame, used: pd.DataFrame, claims: Mapping[str, Any]) -
     }
 
 
+def _against_start(used: pd.DataFrame) -> dict[str, float]:
+    """Return the mean error at the last point over that of the initial point, and from which value on it is below."""
+    points = [point for _, point in used.groupby("axis_value")]
+    shares = {float(point["axis_value"].iloc[0]): _share_of_start(point) for point in points}
+    below = [value for value, share in shares.items() if share < 1.0]
+    return {
+        "last_error_over_start": list(shares.values())[-1] if shares else float("nan"),
+        "below_start_from": min(below) if below else float("nan"),
+    }
+
+
+def _share_of_start(point: pd.DataFrame) -> float:
+    start = float(point["value_at_zero"].iloc[0])
+    return float(point["value"].mean()) / start if start > 0.0 else float("nan")
+
+
 def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
     """Add what a reader must know beside an exponent: failures, refused points, privacy that does not hold."""
     remarks = [verdict]
     failed = int((rows["failure"] != "").sum())
     if failed:
         remarks.append(f"{failed} of {len(rows)} runs failed")
+    shares = [_share_of_start(point) for _, point in rows[rows["refused"] == ""].groupby("axis_value")]
+    above = sum(share >= 1.0 for share in shares)
+    if above:
+        remarks.append(f"{above} of {len(shares)} points no better than the initial point")
     refused = rows[rows["refused"] != ""]
     if len(refused):
         values = ", ".join(f"{value:g}" for value in sorted(refused["axis_value"].unique()))
@@ -162,7 +221,7 @@ def _wide(rows: pd.DataFrame) -> pd.DataFrame:
         line = {key: first[key] for key in ("problem", "method", "variant", "bound", "complexity")}
         for quantity in dict.fromkeys(rows["quantity"]):
             if not quantity.endswith(PER_ROUND):
-                line[quantity] = _cell(cells.get(quantity))
+                line[quantity] = cell(cells.get(quantity))
         line["epsilon claimed"] = first["epsilon_claimed"]
         line["epsilon accounted"] = first["epsilon_accounted"]
         line["failed"] = f"{first['failed']} of {first['points'] * first['replicates']}"
@@ -171,7 +230,8 @@ def _wide(rows: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def _cell(row: Mapping[str, Any] | None) -> str:
+def cell(row: Mapping[str, Any] | None) -> str:
+    """Return a measured quantity as `measured [low, high] (bound)`."""
     if row is None or np.isnan(row["measured"]):
         return ""
     theory = row["theory"]
@@ -180,82 +240,9 @@ def _cell(row: Mapping[str, Any] | None) -> str:
         if row["failed"] and row["failed"] == row["replicates"]:
             word = "runs, all worse than w = 0"
         return word if np.isnan(theory) else f"{word} (paper: {'yes' if theory else 'no'})"
-    bound = "" if np.isnan(theory) else f" (bound {theory:.3g})"
+    printed = row["theory_with_logarithms"]
+    # Where a bound's logarithms or second term show over the measured points, both exponents stand there.
+    here = f", here {printed:.3g}" if abs(printed - theory) >= 0.01 else ""
+    bound = "" if np.isnan(theory) else f" (bound {theory:.3g}{here})"
     interval = "" if row["ci_low"] == row["ci_high"] else f" [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
     return f"{row['measured']:.2f}{interval}{bound}"
-
-
-def conclusions(rows: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
-    """Return sentences that follow from the table by rule."""
-    sentences = []
-    for problem, here in rows.groupby("problem", sort=False):
-        sentences += [f"- {text}" for text in _repaired(here)]
-        sentences += [f"- {text}" for text in _overspent(here)]
-        sentences += [f"- {text}" for text in _best(frame[frame["problem"] == problem])]
-    return sentences
-
-
-def _repaired(rows: pd.DataFrame) -> Iterator[str]:
-    """Say which algorithms reach their bound as published and miss it with calibrated noise, and what repairs it."""
-    slopes = rows[rows["quantity"].str.endswith("exponent in n") & ~rows["quantity"].str.startswith(EVALUATIONS)]
-    slopes = slopes.dropna(subset=["theory", "measured"])
-    for algorithm, group in slopes.groupby("algorithm", sort=False):
-        missed = group["verdict"].str.startswith("not reached")
-        calibrated = group["variant"] != "published"
-        reached = group[calibrated & ~missed]
-        for lost in records(group[calibrated & missed]) if (~calibrated & ~missed).any() else []:
-            yield (
-                f"{lost['problem']}: {algorithm} has the bound's n^{lost['theory']:g} with the published noise; with "
-                f"the noise that its privacy needs, {_fall(lost)} [{lost['ci_low']:.2f}, {lost['ci_high']:.2f}]"
-                + "".join(f"; calibrated alike, {_fall(row)}" for row in records(reached))
-                + "."
-            )
-
-
-def _fall(row: Mapping[str, Any]) -> str:
-    failed = f" ({row['failed']} of {row['points'] * row['replicates']} runs worse than w = 0)" if row["failed"] else ""
-    return f"{row['method']} ({row['variant']}) falls as n^{row['measured']:.2f}{failed}"
-
-
-def _overspent(rows: pd.DataFrame) -> Iterator[str]:
-    published = rows[rows["variant"] == "published"].drop_duplicates(["method"])
-    for row in records(published):
-        claimed, accounted = row["epsilon_claimed"], row["epsilon_accounted"]
-        if not accounted <= claimed:
-            proven = str(row["privacy"]).startswith("not private")
-            spent = f"{accounted:.3g}" if np.isfinite(accounted) else "no finite epsilon"
-            set_here = f" and {row['set_here']} set here," if row["set_here"] else ","
-            yield (
-                f"{row['problem']}: the published noise of {row['method']}, open constants taken as 1{set_here} claims "
-                f"epsilon = {claimed:g} and {'spends' if proven else 'is accounted at most'} {spent}."
-            )
-
-
-def _best(frame: pd.DataFrame) -> Iterator[str]:
-    """Say which calibrated method has the smallest error at the last point of each axis, and which are level."""
-    calibrated = frame[(frame["variant"] != "published") & (frame["refused"] == "") & (frame["axis"] != NONSMOOTH)]
-    for axis, rows in calibrated.groupby("axis", sort=False):
-        last = rows[rows["axis_value"] == rows["axis_value"].max()]
-        last = last[last["epsilon"] == last["epsilon"].mode().iloc[0]]
-        yield from _ranking(last, f"at {axis} = {last['axis_value'].iloc[0]:g}")
-
-
-def _ranking(last: pd.DataFrame, where: str) -> Iterator[str]:
-    """Say who has the smallest mean error among methods without failures, and who cannot be told from it."""
-    intervals = {
-        key: mean_interval(group["value"].to_numpy())
-        for key, group in last.groupby(["method", "variant"], sort=False)
-        if (group["failure"] == "").all()
-    }
-    if len(intervals) < 2:
-        return
-    order = sorted(intervals, key=lambda key: intervals[key].mean)
-    best = intervals[order[0]]
-    values = {key: group["value"].to_numpy() for key, group in last.groupby(["method", "variant"], sort=False)}
-    level = [f"{key[0]} ({key[1]})" for key in order[1:] if not differ(values[key], values[order[0]])]
-    first = last.iloc[0]
-    yield (
-        f"{first['problem']}, {where}, epsilon = {first['epsilon']:g} accounted for all: {order[0][0]} ({order[0][1]}) "
-        f"has the smallest {first['metric']}, {best.mean:.3g} [{best.low:.3g}, {best.high:.3g}]"
-        + (f"; not to be told from it: {', '.join(level)}." if level else ".")
-    )
