@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,12 +18,13 @@ from support import rows
 
 from dprepro.algorithms import _sfw, get_algorithm
 from dprepro.algorithms.base import Setting
+from dprepro.algorithms.phased_sgd import ROUNDING
 from dprepro.arrays import get_backend
-from dprepro.errors import UserError
-from dprepro.geometry import L1Ball, L2Ball, RealSpace, get_set
+from dprepro.errors import LedgerMismatch, UserError
+from dprepro.geometry import L1Ball, L2Ball, Polytope, RealSpace, Simplex, get_set
 from dprepro.losses import Absolute, Huber, Loss, get_loss
 from dprepro.privacy.accounting import account, gaussian_epsilon
-from dprepro.privacy.events import leaves
+from dprepro.privacy.events import DisjointGaussianEvent, GaussianEvent, ParallelEvent, QueryPart, leaves
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.problems.optimum import find_optimum
 from dprepro.problems.population import PopulationRisk
@@ -288,8 +290,9 @@ def test_the_published_algorithms_spend_what_they_are_said_to_spend():
         return account(planned(name, spec, epsilon, **letters).events, 1e-6).epsilon
 
     ball = ProblemSpec(2**17, 16, Absolute(), Regularizer(), L2Ball(1.0))
-    assert spent("phased_sgd", ball) == pytest.approx(0.2598, abs=0.0005)
-    assert spent("phased_sgd", ball, oracle="bisection") == pytest.approx(0.271, abs=0.001)
+    # Without rounding it is 0.2598, and 0.271 with gradients by bisection.
+    assert spent("phased_sgd", ball) == pytest.approx(0.261, abs=0.002)
+    assert spent("phased_sgd", ball, oracle="bisection") == pytest.approx(0.273, abs=0.003)
     signs = ProblemSpec(2**17, 64, Absolute(), Regularizer(), L1Ball(1.0), row_norm=8.0, row_sup=1.0)
     assert spent("noisy_frank_wolfe", signs) == pytest.approx(0.24, abs=0.01)
     assert spent("noisy_frank_wolfe", signs, 4.0) == pytest.approx(1.07, abs=0.03)
@@ -327,7 +330,8 @@ def test_no_plan_of_phased_sgd_has_a_step_that_is_not_stable(n, d, radius, row_n
     assert plan.eta / 4 * L <= 2 * (1 + 1e-9)
     for k, event in enumerate(leaves(plan.events), start=1):
         drift = 0.0 if plan.alpha is None else plan.alpha * (n >> k)
-        assert event.parts[0].sensitivity == pytest.approx(2 * plan.step_size(k) * (spec.G + drift))
+        rounding = ROUNDING * (n >> k) * max(1.0, plan.D if radius is None else radius)
+        assert event.parts[0].sensitivity == pytest.approx(2 * plan.step_size(k) * (spec.G + drift) + rounding)
         if event.sigma:
             assert event.sigma == pytest.approx(plan.sigma / 4 ** (k - 1))
 
@@ -430,3 +434,62 @@ def test_without_noise_the_end_of_the_run_converges_to_the_optimum(name, loss, c
     start = float(problem.objective(np.zeros((1, 4)))[0]) - find_optimum(problem).objective
     assert -1e-8 <= excess[2] < 0.5 * excess[1] < 0.25 * excess[0]
     assert excess[2] < 0.02 * start
+
+
+# --- releases and batches ---------------------------------------------------------------------------------------------
+
+
+def reused(events, draw):
+    """Release ten times on one fresh batch of a run with these events."""
+    spec = ProblemSpec(1000, 2, Huber(), Regularizer(), L2Ball(1.0))
+    problem = EmpiricalRisk(spec, np.zeros((1000, 2)), np.zeros(1000), get_backend("cpu", "float64"))
+    plan = replace(planned("noisy_sfw", spec, R=2, b=20), events=tuple(events), rounds=10)
+    ex = Execution(plan, problem, 0, [0])
+    batch = ex.fresh(100)
+    for number in range(10):
+        ex.batch_gradient(ex.zeros(), batch)
+        draw(ex, number)
+
+
+def test_an_event_that_counts_a_record_once_releases_once_on_a_batch():
+    event = DisjointGaussianEvent("estimate", (1.0,), (1.0,), 10)
+    with pytest.raises(LedgerMismatch, match="would release twice on one batch"):
+        reused([event], lambda ex, number: ex.disjoint_gaussian("estimate").noise(0))
+
+
+def test_branches_of_a_parallel_event_do_not_share_a_batch():
+    part = QueryPart(1.0, 100, 100)
+    event = ParallelEvent("all", tuple((GaussianEvent(f"b{i}", 1.0, (part,), 1),) for i in range(10)))
+    with pytest.raises(LedgerMismatch, match="a batch of another parallel branch"):
+        reused([event], lambda ex, number: list(ex.gaussian(f"b{number}").noise(1)))
+
+
+# --- conditions and odd sets ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "loss", "constraint"),
+    [
+        ("noisy_sfw", "welsch:2", L2Ball(1.0)),
+        ("poly_sfw", "welsch:2", L1Ball(1.0)),
+        ("noisy_frank_wolfe", "absolute", L1Ball(1.0)),
+        ("phased_sgd", "absolute", L2Ball(1.0)),
+    ],
+)
+def test_a_plan_with_a_regularizer_says_that_the_theorem_does_not_cover_it(name, loss, constraint):
+    for strength, said in ((0.0, False), (1.0, True)):
+        spec = ProblemSpec(10**7, 4, get_loss(loss), Regularizer(l2=strength), constraint)
+        conditions = {condition.text: condition.holds for condition in planned(name, spec).conditions}
+        assert (conditions.get("no regularizer") is False) == said
+
+
+@pytest.mark.parametrize("name", ["phased_sgd", "noisy_frank_wolfe"])
+def test_a_set_of_one_point_is_refused_in_a_sentence(name):
+    with pytest.raises(UserError, match="is a single point"):
+        planned(name, ProblemSpec(10**4, 1, Absolute(), Regularizer(), Simplex(1.0)))
+
+
+def test_a_start_off_the_origin_has_its_own_distance():
+    square = Polytope([[10.0, 10.0], [11.0, 10.0], [10.0, 11.0], [11.0, 11.0]])
+    plan = planned("noisy_gd", ProblemSpec(10**4, 2, Absolute(), Regularizer(), square, row_norm=1.0))
+    assert pytest.approx(math.sqrt(2.0)) == plan.D

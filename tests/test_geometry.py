@@ -963,3 +963,16 @@ def test_a_row_has_the_same_bits_in_any_company_on_every_set(dtype):
             assert together.dtype == dtype
             for chosen in ([3], [39, 0], list(range(20, 37))):
                 np.testing.assert_array_equal(method(np, V[chosen]), together[chosen])
+
+
+@pytest.mark.parametrize("d", [2, 3, 4, 5])
+def test_projection_onto_a_cube_by_its_vertices_is_clipping_also_next_to_a_face(d, backend):
+    """Four or more vertices of a face are affinely dependent."""
+    xp = backend.xp
+    cube = Polytope(list(itertools.product([-1.0, 1.0], repeat=d)))
+    rng = np.random.default_rng(d)
+    points = rng.uniform(-1.0, 1.0, size=(400, d))
+    sides = rng.integers(d, size=400)
+    points[np.arange(400), sides] = rng.choice([-1.0, 1.0], size=400) * (1.0 + 10.0 ** -rng.uniform(1, 9, size=400))
+    found = backend.to_host(cube.project(xp, backend.asarray(points)))
+    np.testing.assert_allclose(found, np.clip(points, -1.0, 1.0), atol=1e-12)

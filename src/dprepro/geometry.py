@@ -891,7 +891,9 @@ class _Corral:
         unused = xp.eye(used.shape[1], dtype=V.dtype, device=V.device) * (1.0 - used)[:, None, :]
         Q, R = xp.linalg.qr(xp.concat([used[:, None, :], spread, unused], axis=1))
         goal = xp.concat([xp.ones_like(V[:, :1]), V - y, xp.zeros_like(used)], axis=1)
-        aim = xp.linalg.solve(R, xp.matrix_transpose(Q) @ goal[:, :, None])[:, :, 0]
+        # Vertices of one face may be dependent, up to rounding: the shortest solution will do.
+        inverse = xp.linalg.pinv(R, rtol=64.0 * float(xp.finfo(V.dtype).eps))
+        aim = (inverse @ (xp.matrix_transpose(Q) @ goal[:, :, None]))[:, :, 0]
         return aim * used
 
     def _take_up(self, xp: Any, points: Array, V: Array, vertices: Array, aim: Array) -> _Corral:

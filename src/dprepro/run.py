@@ -87,7 +87,7 @@ class Execution:
         self._backend = problem.backend
         self._shape = (len(slots), problem.spec.d)
         self._seed, self._slots = seed, slots
-        self._ledger = Ledger(plan.events, problem.spec.d, seed, slots, problem.backend)
+        self._ledger = Ledger(plan.events, problem.spec.d, seed, slots, problem.backend, lambda: self._taken)
         self._keep = checkpoint_rounds(plan.rounds)
         self._round = 0
         self._observed: dict[str, tuple[Array, int]] = {}

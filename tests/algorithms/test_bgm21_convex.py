@@ -267,7 +267,7 @@ def test_the_stated_sensitivity_is_attained_by_the_first_sample_of_a_phase(K):
     up[first], down[first] = 1.0, -1.0
     problem = Spec(n, d)
     ends = [last_phase(problem, X, labels, K, eta=0.1) for labels in (up, down)]
-    assert ends[0][1] == 2 * 0.1 / 4**K
+    assert ends[0][1] == pytest.approx(2 * 0.1 / 4**K, rel=1e-9)
     assert np.linalg.norm(ends[0][0] - ends[1][0]) == pytest.approx(ends[0][1], rel=1e-9)
 
 
@@ -341,7 +341,7 @@ def test_published_numbers_are_those_of_algorithm_4():
             assert event.parts[0].sensitivity == pytest.approx(2 * G * plan.eta / 4**k)
             assert (event.parts[0].batch, event.count) == (n // 2**k, 1)
         # The noise is for twice the sensitivity and more: each release is (rho/2)-GDP.
-        assert certify(plan)["epsilon_accounted"] == pytest.approx(gaussian_epsilon(rho / 2, delta), rel=1e-9)
+        assert certify(plan)["epsilon_accounted"] == pytest.approx(gaussian_epsilon(rho / 2, delta), rel=1e-5)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, math.inf])

@@ -466,13 +466,14 @@ def test_the_accounted_epsilon_of_a_round_is_that_of_its_worst_sample():
 
 
 @pytest.mark.parametrize(("epsilon", "delta", "accounted"), [(1.0, 1e-6, 0.89), (4.0, 1e-6, 4.06), (4.0, 1e-10, 4.15)])
-def test_noisy_sfw_as_published_is_not_private_for_a_large_epsilon(epsilon, delta, accounted):
+def test_noisy_sfw_as_published_is_not_certified_for_a_large_epsilon(epsilon, delta, accounted):
     """Worst where L1 D = 2 L0: the change at the second step is as large as Algorithm 6 forgets that it can be."""
     plan = planned("noisy_sfw", spec_of(10**9, 4, "huber:1", "l2_ball:1", row_norm=1.0), epsilon, delta, R=6)
     assert plan.L1 * plan.D == 2.0 * plan.L0
     assert account(plan.events, delta).epsilon == pytest.approx(accounted, abs=0.006)
     verdict = certify(plan, compare=False)["verdict"]
-    assert verdict.startswith("not private as published" if epsilon == 4.0 else "certified")
+    # The sensitivities are attained by some smooth losses, not by all: of this one it is an upper bound.
+    assert verdict.startswith("not certified" if epsilon == 4.0 else "certified")
 
 
 @pytest.mark.parametrize(

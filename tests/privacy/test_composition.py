@@ -159,3 +159,9 @@ def test_disjoint_batches_cost_the_largest_of_them():
 def test_bad_input_is_refused_with_what_was_given(call, words):
     with pytest.raises(UserError, match=words):
         call()
+
+
+def test_very_many_pure_releases_are_bounded_without_listing_them():
+    exact, bounded = optimal_pure(1e-5, 10**7, 1e-6), optimal_pure(1e-5, 10**7 + 1, 1e-6)
+    assert exact < bounded < 1.3 * exact
+    assert optimal_pure(1.0, 4 * 10**9, 1e-6) <= 4 * 10**9

@@ -125,6 +125,14 @@ def one_pass(R: int, b: int, n: int) -> Condition:
     return Condition("all batches fit into the data", used <= n, f"{used} of {n} samples ({used / n:.2%})")
 
 
+def conditions(setting: Setting, R: int, b: int) -> tuple[Condition, ...]:
+    """Return the conditions of Theorems 8 and 11."""
+    fits = one_pass(R, b, setting.problem.n)
+    if setting.problem.regularizer.name == "none":
+        return (fits,)
+    return (fits, Condition("no regularizer", False, "the theorem bounds the gap of the loss alone"))
+
+
 def moves(steps: int, b: int, lipschitz: float, turn: float) -> list[float]:
     """Return S_k: how far replacing a sample of batch k moves nabla^k, in the norm of the constants.
 

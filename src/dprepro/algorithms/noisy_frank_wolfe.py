@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, refuse_vacuous
+from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, refuse_vacuous
 from dprepro.errors import UserError
 from dprepro.geometry import Polytope, Simplex
 from dprepro.privacy.events import Event, GaussianEvent, QueryPart, SelectionEvent
@@ -90,6 +90,10 @@ class NoisyFrankWolfe(Algorithm):
                 "use constraint='l1_ball:1.0', or noise=gaussian."
             )
         smooth = problem.loss.smooth
+        if problem.constraint.diameter(2.0, problem.d) == 0.0:
+            raise UserError(
+                "The set of noisy_frank_wolfe is a single point, so that nothing is to be chosen: enlarge it."
+            )
         _check_smoothing(setting, given, noise)
         C = given.get("C", C_IN_PRACTICE[noise] if smooth and setting.variant == "practical" else 1.0)
         exact = float(given.get("T") or (_steps(setting, noise, C) if smooth else _steps_with_kinks(setting, C)))
@@ -104,7 +108,7 @@ class NoisyFrankWolfe(Algorithm):
             gradient_evaluations=T * problem.n,
             utility=_utility(setting),
             events=(_event(setting, noise, sigma, T),),
-            conditions=(),
+            conditions=_conditions(setting),
             T=T,
             c=c,
             C=C,
@@ -135,6 +139,13 @@ def _chooser(plan: NoisyFrankWolfePlan, ex: Execution) -> Callable[[Array], Arra
         return lambda nabla: C.vertex(xp, selection.largest(-C.vertex_values(xp, nabla)), nabla)
     noise = ex.gaussian(GRADIENT).noise(plan.T)
     return lambda nabla: C.linear_minimizer(xp, nabla + next(noise))
+
+
+def _conditions(setting: Setting) -> tuple[Condition, ...]:
+    """Return that BGM21's theorem, for losses with kinks, bounds the risk of the loss alone."""
+    if setting.problem.loss.smooth or setting.problem.regularizer.name == "none":
+        return ()
+    return (Condition("no regularizer", False, "the theorem bounds the risk of the loss alone"),)
 
 
 def _usual_noise(setting: Setting) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, refuse_vacuous
+from dprepro.geometry import Polytope, Simplex
 from dprepro.privacy.events import GaussianEvent, QueryPart
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class NoisyGD(Algorithm):
         n, G = problem.n, problem.G
         T = given.get("T") or _steps(setting)
         c = given.get("c", 8.0)
-        D = given.get("D", problem.constraint.radius)
+        D = given.get("D", _distance(setting))
         sigma = setting.noise(c, T)
         return NoisyGDPlan(
             **self.plan_head(setting),
@@ -102,6 +103,13 @@ class NoisyGD(Algorithm):
             mean = mean + (x - mean) / t
             ex.checkpoint(mean)
         return mean
+
+
+def _distance(setting: Setting) -> float:
+    """Return a bound on the distance of the start from any point: the radius, or the diameter if it is not 0."""
+    constraint = setting.problem.constraint
+    off_centre = isinstance(constraint, Simplex | Polytope)
+    return constraint.diameter(2.0, setting.problem.d) if off_centre else constraint.radius
 
 
 def _utility(setting: Setting, D: float) -> UtilityBound:

@@ -84,8 +84,9 @@ class NoisySFW(Algorithm):
             rounds=2**R - 1,
             gradient_evaluations=_sfw.gradient_evaluations(R, b),
             utility=_utility(setting, p, D * (L0 + L1 * D)),
-            events=(DisjointGaussianEvent(ESTIMATE, tuple(sigmas), tuple(sensitivities), 2**R - 1),),
-            conditions=(_sfw.one_pass(R, b, n),),
+            # Some smooth losses attain the sensitivities, others do not: the account of one loss is an upper bound.
+            events=(DisjointGaussianEvent(ESTIMATE, tuple(sigmas), tuple(sensitivities), 2**R - 1, attained=False),),
+            conditions=_sfw.conditions(setting, R, b),
             R=R,
             b=b,
             p=p,

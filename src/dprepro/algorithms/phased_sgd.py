@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Array = Any
 
 PHASES = "phases"
+# How far one step of each of two neighbours may be off by rounding, in shares of a point's length: a subtraction, a
+# product and a projection in double precision.
+ROUNDING = 16.0 * 2.0**-53
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +90,10 @@ class PhasedSGD(Algorithm):
         n, G = problem.n, problem.G
         K = _phases(setting, given)
         diameter = problem.constraint.diameter(2.0, problem.d)
+        if diameter == 0.0:
+            raise UserError(
+                "The set of phased_sgd is a single point, so that nothing is to be chosen: give a larger one."
+            )
         D = given.get("D", diameter if math.isfinite(diameter) else 1.0)
         theta = _dimension(setting, given, n)
         beta, oracle, alpha = _oracle(setting, given, D)
@@ -101,7 +108,7 @@ class PhasedSGD(Algorithm):
             rounds=K,
             gradient_evaluations=sum(n >> k for k in range(1, K + 1)),
             utility=utility,
-            events=(_event(n, K, eta, sigma, G, alpha or 0.0),),
+            events=(_event(n, K, eta, sigma, G, alpha or 0.0, _reach(setting, D)),),
             conditions=_conditions(setting, eta, D),
             K=K,
             eta=eta,
@@ -115,6 +122,11 @@ class PhasedSGD(Algorithm):
 
     def run(self, plan: PhasedSGDPlan, ex: Execution) -> Array:
         """Execute Algorithm 4; comments give its line numbers. Points that noise took out of the set are projected."""
+        if ex.zeros().dtype != ex.xp.float64:
+            raise UserError(
+                "phased_sgd runs in double precision only: its steps shrink below the resolution of float32, where "
+                "rounding moves them further than the noise covers; use dtype float64."
+            )
         ex.replace_loss(_smoothed(ex.loss, plan))
         w = ex.start()  # 1
         for k in range(1, plan.K + 1):  # 7
@@ -161,18 +173,25 @@ def _label(k: int) -> str:
     return f"phase {k}"
 
 
-def _event(n: int, K: int, eta: float, sigma: float, G: float, alpha: float) -> ParallelEvent:
+def _event(n: int, K: int, eta: float, sigma: float, G: float, alpha: float, reach: float) -> ParallelEvent:
     """Return the releases of all phases, each on samples of its own.
 
-    Gradients that are wrong by up to alpha add a drift of at most 2 eta_k alpha in each step.
+    Gradients that are wrong by up to alpha add a drift of at most 2 eta_k alpha in each step, and rounding one of a few
+    units in the last place of points of length `reach`: late steps are so short that it counts.
     """
 
     def release(k: int) -> GaussianEvent:
         T_k, shrink = n >> k, 4.0 ** (1 - k)
-        sensitivity = 0.5 * eta * shrink * (G + T_k * alpha)
+        sensitivity = 0.5 * eta * shrink * (G + T_k * alpha) + ROUNDING * T_k * reach
         return GaussianEvent(_label(k), sigma * shrink, (QueryPart(sensitivity, T_k, T_k),), 1)
 
     return ParallelEvent(PHASES, tuple((release(k),) for k in range(1, K + 1)))
+
+
+def _reach(setting: Setting, D: float) -> float:
+    """Return how long the points may be, at least 1; without a constraint D stands for it."""
+    radius = setting.problem.constraint.radius
+    return max(1.0, radius if math.isfinite(radius) else D)
 
 
 def _phases(setting: Setting, given: Mapping[str, Any]) -> int:

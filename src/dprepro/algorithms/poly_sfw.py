@@ -87,7 +87,7 @@ class PolySFW(Algorithm):
             gradient_evaluations=_sfw.gradient_evaluations(R, b),
             utility=_utility(setting, J, D * (L0 + L1 * D)),
             events=(ParallelEvent(ROUNDS, tuple((event,) for event in events)),),
-            conditions=(_sfw.one_pass(R, b, n),),
+            conditions=_sfw.conditions(setting, R, b),
             R=R,
             b=b,
             p=1.0,

@@ -149,8 +149,10 @@ def account(events: Sequence[Event], delta: float) -> Accounted:
     check_delta(delta)
     found = [_account_sequence(sequence, delta) for sequence in _sequences(events)]
     worst = max(found, key=lambda accounted: accounted.epsilon)
+    attained = all(getattr(event, "attained", True) for event in leaves(events))
     # A branch that is cheaper at this delta may be dearer at another epsilon.
-    return replace(worst, delta=lambda epsilon: max(accounted.delta(epsilon) for accounted in found))
+    dearest = replace(worst, delta=lambda epsilon: max(accounted.delta(epsilon) for accounted in found))
+    return dearest if attained else replace(dearest, lower=0.0)
 
 
 def within(events: Sequence[Event], epsilon: float, delta: float, share: float, accuracy: float = 2.5e-4) -> bool:

@@ -16,6 +16,9 @@ from dprepro.errors import UserError
 from dprepro.privacy.accounting import check_delta
 from dprepro.privacy.pld import PrivacyLoss, pure, refined_epsilon
 
+# The most releases whose losses are listed one by one.
+MOST_EXACT = 10_000_000
+
 
 def basic(epsilons: Sequence[float], deltas: Sequence[float]) -> tuple[float, float]:
     """Return the sums of the epsilons and of the deltas (Dwork, Kenthapadi, McSherry, Mironov and Naor 2006)."""
@@ -48,7 +51,8 @@ def optimal_pure(epsilon0: float, k: int, delta: float) -> float:
     Kairouz, Oh and Viswanath 2015, Theorem 3.3. Randomised response is the worst case; its loss is (k - 2i) epsilon0
     with i ~ Binomial(k, 1/(1 + e^epsilon0)). The sets that decide delta are those of the m largest losses, so
     epsilon = max over m of log((P_m - delta) / Q_m) with their probabilities P_m and Q_m on the two datasets. Computed
-    with logarithms; the rounding of the binomial probabilities is added.
+    with logarithms; the rounding of the binomial probabilities is added. Beyond `MOST_EXACT` releases, of which an
+    array would not fit into memory, a bound by zero-concentrated DP takes its place.
     """
     from scipy.special import gammaln
 
@@ -59,6 +63,9 @@ def optimal_pure(epsilon0: float, k: int, delta: float) -> float:
         return 0.0
     if math.isinf(epsilon0):
         return math.inf
+    if k > MOST_EXACT:
+        # A pure epsilon0-DP release is (epsilon0^2/2)-zCDP.
+        return min(k * epsilon0, zcdp_epsilon(k * epsilon0**2 / 2.0, delta))
     i = np.arange(k + 1, dtype=np.float64)
     # log(1 + e^-epsilon0) is minus the log-probability of the truthful answer
     log_p = gammaln(k + 1.0) - gammaln(i + 1.0) - gammaln(k - i + 1.0) - i * epsilon0 - k * np.log1p(np.exp(-epsilon0))

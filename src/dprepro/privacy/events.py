@@ -251,12 +251,16 @@ class DisjointGaussianEvent:
     which, so that the whole costs as much as one release of the kind with the least noise for its sensitivity, however
     many there are of each. A query whose sensitivity is c times that of its kind, for a number c that earlier releases
     decide, may get c times the noise: it is c times a query of the kind.
+
+    `attained` says whether some neighbours are known to move a query by its whole sensitivity: if not, what is
+    accounted is an upper bound only.
     """
 
     label: str
     sigmas: tuple[float, ...]
     sensitivities: tuple[float, ...]
     count: int
+    attained: bool = True
 
     def __post_init__(self) -> None:
         if len(self.sigmas) != len(self.sensitivities) or not self.sigmas:

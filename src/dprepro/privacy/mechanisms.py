@@ -7,7 +7,7 @@ counts them; at the end the ledger of what was drawn must equal the plan's event
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -55,6 +55,8 @@ class Slots:
     seed: int
     replicates: tuple[int | None, ...]
     backend: Backend
+    # Called with the label of an event before every draw for it.
+    witness: Callable[[str], None] = lambda label: None
 
     def streams(self, purpose: str) -> Streams:
         """Return the streams of all slots for one purpose."""
@@ -94,6 +96,7 @@ class Mechanism:
                 f"The mechanism {self.event.label!r} is planned for {self.event.count} releases, "
                 f"but {self.drawn + releases} were asked for."
             )
+        self._slots.witness(self.event.label)
         return self.drawn
 
 
@@ -296,7 +299,11 @@ AnyMechanism = TypeVar("AnyMechanism", bound=Mechanism)
 
 
 class Ledger:
-    """What a run drew, to be compared with what its plan accounts for."""
+    """What a run drew, to be compared with what its plan accounts for.
+
+    `turn` tells fresh batches apart: it changes whenever samples are handed out. Events that count a record once may
+    release once in a turn, and of the branches of a parallel event only one may release in it.
+    """
 
     def __init__(
         self,
@@ -305,9 +312,20 @@ class Ledger:
         seed: int,
         replicates: Sequence[int | None],
         backend: Backend,
+        turn: Callable[[], int] | None = None,
     ) -> None:
         self._planned = tuple(events)
-        slots = Slots(seed, tuple(replicates), backend)
+        self._turn = turn
+        self._once = {e.label for e in leaves(events) if isinstance(e, DisjointGaussianEvent | FadingSelectionEvent)}
+        self._branch = {
+            leaf.label: (number, branch)
+            for number, event in enumerate(events)
+            if isinstance(event, ParallelEvent)
+            for branch, inner in enumerate(event.branches)
+            for leaf in leaves(inner)
+        }
+        self._released: dict[tuple[Any, int], int] = {}
+        slots = Slots(seed, tuple(replicates), backend, self._witness)
         self._mechanisms: dict[str, Mechanism] = {}
         for event in leaves(events):
             if event.label in self._mechanisms:
@@ -378,6 +396,20 @@ class Ledger:
         for kind, asked in (("full gradients", full), ("sampled gradients", sampled), ("fresh samples", fresh)):
             if asked and kind not in covered:
                 raise LedgerMismatch(f"The run looked at {kind}, but no event of its plan has such a part.")
+
+    def _witness(self, label: str) -> None:
+        """Raise if the batch at hand was released on before by an event that counts each of its records once."""
+        if self._turn is None:
+            return
+        turn = self._turn()
+        if label in self._once:
+            if (label, turn) in self._released:
+                raise LedgerMismatch(f"The event {label!r} would release twice on one batch, but counts a record once.")
+            self._released[label, turn] = 0
+        if label in self._branch:
+            event, branch = self._branch[label]
+            if self._released.setdefault((event, turn), branch) != branch:
+                raise LedgerMismatch(f"The event {label!r} would release on a batch of another parallel branch.")
 
     def _mechanism(self, label: str, kind: type[AnyMechanism]) -> AnyMechanism:
         mechanism = self._mechanisms.get(label)
