@@ -20,7 +20,7 @@ from dprepro.algorithms import _sfw, get_algorithm
 from dprepro.algorithms.base import Setting
 from dprepro.algorithms.phased_sgd import ROUNDING
 from dprepro.arrays import get_backend
-from dprepro.errors import LedgerMismatch, UserError
+from dprepro.errors import LedgerMismatch, UserError, VacuousSetting
 from dprepro.geometry import L1Ball, L2Ball, Polytope, RealSpace, Simplex, get_set
 from dprepro.losses import Absolute, Huber, Loss, get_loss
 from dprepro.privacy.accounting import account, gaussian_epsilon
@@ -493,3 +493,25 @@ def test_a_start_off_the_origin_has_its_own_distance():
     square = Polytope([[10.0, 10.0], [11.0, 10.0], [10.0, 11.0], [11.0, 11.0]])
     plan = planned("noisy_gd", ProblemSpec(10**4, 2, Absolute(), Regularizer(), square, row_norm=1.0))
     assert pytest.approx(math.sqrt(2.0)) == plan.D
+
+
+@pytest.mark.parametrize(("name", "constraint"), [("poly_sfw", L1Ball(1.0)), ("noisy_sfw", L2Ball(1.0))])
+@pytest.mark.parametrize("n", [2, 3, 8, 20, 50, 200])
+def test_few_samples_and_a_large_epsilon_give_a_plan_or_the_n_that_has_one(name, constraint, n):
+    spec = ProblemSpec(n, 2, Huber(), Regularizer(), constraint)
+    try:
+        plan = planned(name, spec, 100.0)
+    except VacuousSetting as error:
+        enough = int(str(error).partition("it makes sense from n = ")[2].partition(".")[0])
+        assert enough > n
+        assert planned(name, replace(spec, n=enough), 100.0).R >= 2
+    else:
+        assert plan.b >= 2 ** (plan.R - 1)
+
+
+def test_practical_steps_on_a_simplex_reach_from_its_middle_to_a_vertex():
+    eta = {}
+    for constraint in (Simplex(1.0), L2Ball(0.5 * math.sqrt(2.0))):
+        spec = ProblemSpec(10**5, 100, Absolute(), Regularizer(), constraint)
+        eta[type(constraint)] = planned("phased_sgd", spec, variant="practical").eta
+    assert eta[Simplex] == pytest.approx(2.0 * eta[L2Ball]), "both sets have the diameter sqrt(2)"

@@ -76,12 +76,23 @@ def theorems_batch(n: int) -> int:
 
 
 def theorems_rounds(name: str, theorem: str, setting: Setting, rounds: Callable[[float], float]) -> int:
-    """Return floor(rounds(n)), at least two, or raise `VacuousSetting` with the first n that has two."""
-    R = math.floor(rounds(setting.problem.n) + 1e-9)
+    """Return floor(rounds(n)), at least two, or raise `VacuousSetting` with the first n that has two.
+
+    For the few samples of a large epsilon it is cut where batches of the theorem's size would not suffice.
+    """
+
+    def fitting(n: float) -> int:
+        b = theorems_batch(int(n))
+        R = math.floor(min(rounds(n) + 1e-9, b.bit_length()))
+        while R >= FEWEST_ROUNDS and samples(R, b) > n:
+            R -= 1
+        return R
+
+    R = fitting(setting.problem.n)
     if R >= FEWEST_ROUNDS:
         return R
     # ln(n)^2/n falls from n = 8 on only.
-    enough = smallest_n(setting, lambda n: n >= 8.0 and rounds(n) >= FEWEST_ROUNDS)
+    enough = smallest_n(setting, lambda n: n >= 8.0 and fitting(n) >= FEWEST_ROUNDS)
     raise VacuousSetting(
         f"{name} does not look at the data at n = {setting.problem.n}: {theorem} has R = {max(R, 0)} rounds, and with "
         f"fewer than two the output is the initial point; it makes sense from n = {enough}. Give more data, a larger "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
 from dprepro.errors import UserError, VacuousSetting
+from dprepro.geometry import Polytope, Simplex
 from dprepro.losses import Loss, PiecewiseLinear
 from dprepro.privacy.events import GaussianEvent, ParallelEvent, QueryPart
 from dprepro.smoothing import MoreauEnvelope, bisection_derivative
@@ -263,9 +264,16 @@ def _practical_step_size(setting: Setting, D: float, theta: int, n: float) -> fl
 
     Phase k costs distance^2/(2 eta_k T_k) + eta_k G^2/2; the first one starts at most D/2 away, the others by the noise
     before them, theta (2 eta_(k-1) G/mu)^2 for mu-GDP. Over all phases this is D^2/(n eta) + eta G^2 (1/6 + 16
-    theta/(mu^2 n)).
+    theta/(mu^2 n)). A start that is not the centre of the set is at most D away instead.
     """
-    return D / (setting.problem.G * math.sqrt(n / 6.0 + 16.0 * theta / _privacy(setting) ** 2))
+    return _twice_from_start(setting, D) / (
+        setting.problem.G * math.sqrt(n / 6.0 + 16.0 * theta / _privacy(setting) ** 2)
+    )
+
+
+def _twice_from_start(setting: Setting, D: float) -> float:
+    """Return twice a bound on the distance of the start from any point: D in a set around it, else 2 D."""
+    return 2.0 * D if isinstance(setting.problem.constraint, Simplex | Polytope) else D
 
 
 def _privacy(setting: Setting) -> float:
@@ -336,7 +344,8 @@ def _utility(setting: Setting, D: float, theta: int) -> UtilityBound:
     theorem = "BGM21, Theorem 19" if "unconstrained" in problem.properties else "BGM21, Theorem 5"
     if setting.variant == "practical":
         value = 2.0 * math.sqrt((1.0 / 6.0 + 16.0 * theta / (_privacy(setting) ** 2 * n)) / n)
-        formula = "2 G D sqrt((1/6 + 16 theta / (mu^2 n)) / n)"
+        value *= _twice_from_start(setting, D) / D
+        formula = "2 G D sqrt((1/6 + 16 theta / (mu^2 n)) / n), twice that where the start is not the centre"
     else:
         value, formula = _bound(setting, theta, n), "G D (1 / sqrt(n) + sqrt(theta ln(1/delta)) / (n epsilon))"
     return UtilityBound(theorem, "excess population risk", formula, problem.G * D * value)
