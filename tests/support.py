@@ -9,6 +9,7 @@ from dprepro.geometry import get_set
 from dprepro.losses import get_loss
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.regularizers import get_regularizer
+from dprepro.run import Execution
 
 
 def rows(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -32,3 +33,23 @@ def make_problem(
         constraint=get_set(constraint),
     )
     return EmpiricalRisk(spec, X, y, backend or get_backend("cpu", dtype))
+
+
+class Transcript(Execution):
+    """Keeps the noise, so that a second, plain implementation can replay it."""
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.draws = []
+
+    def gaussian(self, label):
+        mechanism = super().gaussian(label)
+        source = mechanism.noise
+
+        def kept(releases):
+            for noise in source(releases):
+                self.draws.append(np.array(noise))
+                yield noise
+
+        mechanism.noise = kept
+        return mechanism

@@ -127,7 +127,8 @@ def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[A
         for part in _parts(experiments[name]):
             if part not in known:
                 raise UserError(f"Unknown experiment {part!r} in the parts of {name}: {_suggest(part, known)}")
-            experiments.setdefault(part, _load(part, config, folder))
+            if part not in experiments:
+                experiments[part] = _load(part, config, folder)
             if experiments[part].kind != SweepExperiment.kind:
                 raise UserError(f"The experiment {name} has the part {part!r}, which is no sweep: name sweeps only.")
     wanted = [wish for name in config["experiments"] for wish in (*_parts(experiments[name]), name)]
@@ -369,12 +370,10 @@ def _check_axes(method: Mapping[str, Any], problem: Mapping[str, Any], where: st
         for value in [*grids.get(axis, []), *([base[axis]] if axis in base else [])]:
             if value != int(value):
                 raise UserError(f"{where}: the axis {axis} has the value {value}; give whole numbers.")
-    claims = method.get("claims", {})
-    for key, axis in itertools.chain.from_iterable(
-        [(key, axis) for axis in claims.get(key, {})] for key in ("exponents", "log_exponents")
-    ):
-        if axis not in known:
-            raise UserError(f"{where}.claims.{key} has the axis {axis!r}; {_suggest(axis, list(known))}")
+    for key in ("exponents", "log_exponents"):
+        for axis in method.get("claims", {}).get(key, {}):
+            if axis not in known:
+                raise UserError(f"{where}.claims.{key} has the axis {axis!r}; {_suggest(axis, list(known))}")
 
 
 def _family(problem: Mapping[str, Any], where: str) -> Mapping[str, Any]:

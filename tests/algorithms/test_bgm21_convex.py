@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import make_problem, rows
+from support import Transcript, make_problem, rows
 
 from dprepro import datasets
 from dprepro.algorithms import get_algorithm
@@ -28,7 +28,7 @@ from dprepro.privacy.events import leaves
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.problems.optimum import find_optimum
 from dprepro.regularizers import Regularizer
-from dprepro.run import Execution, execute
+from dprepro.run import execute
 from dprepro.smoothing import MoreauEnvelope
 from dprepro.stages.dataset import arrays_of, facts_of
 from dprepro.stages.problem import make_problem as problem_from
@@ -55,24 +55,12 @@ def kinked(n=60, d=4, *, loss="absolute", constraint="l2_ball:0.5", data=None):
     return make_problem(n, d, loss=loss, regularizer=0.0, constraint=constraint, data=data)
 
 
-class Transcript(Execution):
-    """Keeps what was drawn, so that a second, plain implementation can replay it."""
+class SampleTranscript(Transcript):
+    """Keeps the fresh samples too."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.draws, self.samples = [], []
-
-    def gaussian(self, label):
-        mechanism = super().gaussian(label)
-        source = mechanism.noise
-
-        def kept(releases):
-            for noise in source(releases):
-                self.draws.append(np.array(noise))
-                yield noise
-
-        mechanism.noise = kept
-        return mechanism
+        self.samples = []
 
     def fresh_samples(self, count):
         taken = []
@@ -83,7 +71,7 @@ class Transcript(Execution):
 
 
 def run_with_transcript(plan, problem, slots=2):
-    ex = Transcript(plan, problem, 5, list(range(slots)))
+    ex = SampleTranscript(plan, problem, 5, list(range(slots)))
     output = get_algorithm(plan.algorithm).run(plan, ex)
     ex.check(plan)
     return output, ex

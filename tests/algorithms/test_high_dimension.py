@@ -10,7 +10,7 @@ import pytest
 from scipy.integrate import quad
 from scipy.optimize import minimize
 from scipy.stats import chi2
-from support import make_problem, rows
+from support import Transcript, make_problem, rows
 
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Setting
@@ -195,26 +195,6 @@ def test_points_stay_in_the_set_under_heavy_noise(name, constraint):
     norms = problem.spec.constraint.minkowski(np, result.w)
     assert np.all(norms <= 1 + 1e-12)
     assert np.all(norms > 0.1), "the noise must move the points, else the test says nothing"
-
-
-class Transcript(Execution):
-    """Keeps the noise, so that a second, plain implementation can replay it."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.draws = []
-
-    def gaussian(self, label):
-        mechanism = super().gaussian(label)
-        source = mechanism.noise
-
-        def kept(releases):
-            for noise in source(releases):
-                self.draws.append(np.array(noise))
-                yield noise
-
-        mechanism.noise = kept
-        return mechanism
 
 
 def run_with_transcript(name, problem, epsilon=1.0, **letters):

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, refuse_vacuous
-from dprepro.geometry import Polytope, Simplex
 from dprepro.privacy.events import GaussianEvent, QueryPart
 
 if TYPE_CHECKING:
@@ -107,9 +106,8 @@ class NoisyGD(Algorithm):
 
 def _distance(setting: Setting) -> float:
     """Return a bound on the distance of the start from any point: the radius, or the diameter if it is not 0."""
-    constraint = setting.problem.constraint
-    off_centre = isinstance(constraint, Simplex | Polytope)
-    return constraint.diameter(2.0, setting.problem.d) if off_centre else constraint.radius
+    problem = setting.problem
+    return problem.constraint.diameter(2.0, problem.d) if problem.off_centre else problem.constraint.radius
 
 
 def _utility(setting: Setting, D: float) -> UtilityBound:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
 from dprepro.errors import UserError, VacuousSetting
-from dprepro.geometry import Polytope, Simplex
 from dprepro.losses import Loss, PiecewiseLinear
 from dprepro.privacy.events import GaussianEvent, ParallelEvent, QueryPart
 from dprepro.smoothing import MoreauEnvelope, bisection_derivative
@@ -273,7 +272,7 @@ def _practical_step_size(setting: Setting, D: float, theta: int, n: float) -> fl
 
 def _twice_from_start(setting: Setting, D: float) -> float:
     """Return twice a bound on the distance of the start from any point: D in a set around it, else 2 D."""
-    return 2.0 * D if isinstance(setting.problem.constraint, Simplex | Polytope) else D
+    return 2.0 * D if setting.problem.off_centre else D
 
 
 def _privacy(setting: Setting) -> float:

@@ -97,6 +97,12 @@ class ProblemSpec:
         return self.regularizer.l2 if self.loss.convex else 0.0
 
     @property
+    def off_centre(self) -> bool:
+        """Whether the initial point is no centre of the set, as in a simplex or a polytope."""
+        properties = self.constraint.properties
+        return "bounded" in properties and "centrally_symmetric" not in properties
+
+    @property
     def properties(self) -> frozenset[str]:
         """What an algorithm may ask for in its `needs`."""
         facts = {

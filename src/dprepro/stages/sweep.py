@@ -23,6 +23,7 @@ from dprepro.problems.erm import EmpiricalRisk
 from dprepro.provenance import commit, machine
 from dprepro.run import CANDIDATE_OBJECTIVE, NEAR_STATIONARITY, STATIONARITY_GAP, RunResult, execute
 from dprepro.stages.points import load_point
+from dprepro.stages.problem import problem_spec
 from dprepro.sweeps import ROWS, value_at_zero
 from dprepro.vacuity import thresholds
 
@@ -55,7 +56,7 @@ def run_sweep(spec: Mapping[str, Any], optima: Path, out: Path, sources: str) ->
         "threads": threads,
     }
     job = {key: value for key, value in spec.items() if key != "points"}
-    found = {"job": job, "points": records, "thresholds": _thresholds(spec, known, backend), "provenance": provenance}
+    found = {"job": job, "points": records, "thresholds": _thresholds(spec, records), "provenance": provenance}
     write_json(out.with_suffix(".json"), found)
 
 
@@ -85,23 +86,23 @@ def _run_point(
     return record, _metric(spec, result, optimum, problem), result.final_objective
 
 
-def _thresholds(spec: Mapping[str, Any], optima: Sequence[Mapping[str, float]], backend: Backend) -> dict[str, float]:
+def _thresholds(spec: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Return from which n a published setting makes sense; NaN for other variants and without noise.
 
     The setting is that of the axis n, or of the first point where n is not swept. Of a family of problems the bound is
     held against the member whose initial point is worst.
     """
-    pairs = list(zip(spec["points"], optima, strict=True))
-    point = next((point for point, _ in pairs if point["axis"] == ROWS), spec["points"][0])
+    record = next((record for record in records if record["point"]["axis"] == ROWS), records[0])
+    point = record["point"]
     if spec["variant"] != "published" or len(spec["candidates"]) > 1 or not np.isfinite(point["epsilon"]):
         return {"runs_from_n": float("nan"), "useful_from_n": float("nan")}
-    alike = [optimum for other, optimum in pairs if (other["axis"], other["value"]) == (point["axis"], point["value"])]
-    trivial = max(value_at_zero(spec["metric"], optimum) for optimum in alike)
-    problem, _ = load_point(point, backend)
+    alike = [r for r in records if all(r["point"][key] == point[key] for key in ("axis", "value"))]
+    trivial = max(value_at_zero(spec["metric"], r["optimum"]) for r in alike)
+    problem = problem_spec(point, record["dataset"])
 
     def setting_at(n: int) -> Setting:
         delta = min(0.5, float(n) ** -point["delta_power"]) if "delta_power" in point else spec["delta"]
-        return Setting(replace(problem.spec, n=n), point["epsilon"], delta, spec["variant"])
+        return Setting(replace(problem, n=n), point["epsilon"], delta, spec["variant"])
 
     algorithm, (letters,) = get_algorithm(spec["algorithm"]), spec["candidates"]
     return thresholds(algorithm, letters, setting_at, spec["metric"], trivial)
