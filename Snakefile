@@ -12,6 +12,7 @@ include: "workflow/rules/runs.smk"
 include: "workflow/rules/sweeps.smk"
 include: "workflow/rules/figures.smk"
 include: "workflow/rules/tables.smk"
+include: "workflow/rules/findings.smk"
 include: "workflow/rules/privacy.smk"
 
 
@@ -20,11 +21,13 @@ rule all:
     input:
         rules.figures.input,
         rules.tables.input,
+        rules.findings.input,
         rules.privacy.input,
     localrule: True
 
 
-# One alias per experiment: `snakemake --cores 2 wyx17_fig1` makes its figure and its table, and those of its parts.
+# One alias per experiment: `snakemake --cores 2 wyx17_fig1` makes its figure and its table, those of its parts and of
+# what stands beside them, and the findings on its paper.
 for name in EXPERIMENTS:
 
     rule:
@@ -33,6 +36,7 @@ for name in EXPERIMENTS:
         input:
             figure_files(name),
             table_files(name),
-            part_files(name, figure_files),
-            part_files(name, table_files),
+            part_files(name, figure_files, beside=True),
+            part_files(name, table_files, beside=True),
+            findings_files(name),
         localrule: True

@@ -240,7 +240,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "replicates half": ({"replicates": 1.5}, r"replicates is 1\.5: give a whole number >= 1"),
     "seed negative": ({"seed": -1}, "seed is -1: give a whole number >= 0"),
     "seed text": ({"seed": "a"}, "seed is 'a': give a whole number >= 0"),
-    "unknown letter": ({"Q": 1}, "dp_gd has no parameter 'Q': it takes T, c, eta, mu, output, release"),
+    "unknown letter": ({"Q": 1}, "dp_gd has no parameter 'Q': it takes F0, T, c, eta, mu, output, release"),
     "letter of another": ({"m": 5}, "dp_gd has no parameter 'm'"),
     "T half": ({"T": 2.5}, r"T of dp_gd is 2\.5: give a whole number > 0 \(steps\)"),
     "T zero": ({"T": 0}, "T of dp_gd is 0: give a finite number > 0"),

@@ -96,7 +96,7 @@ def test_list_algorithms_gives_a_line_each_with_letters_and_needs(run: Run) -> N
     assert outcome.code == 0
     assert outcome.err == ""
     lines = {line.split()[0]: line for line in outcome.out.splitlines()}
-    assert list(lines) == algorithms.names()
+    assert list(lines) == [*algorithms.names(), "jl_<name>"]
     assert (
         "letters: T, m, b, eta, c, step, r, sampling, fall; needs: convex, lipschitz, smooth, strongly_convex"
         in lines["dp_svrg"]
@@ -115,7 +115,37 @@ def test_list_experiments_and_targets_are_what_the_workflow_makes(run: Run, monk
     monkeypatch.chdir(ROOT)
     experiments = [line.split()[0] for line in run("list", "experiments").out.splitlines()]
     assert experiments == sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
-    assert run("list", "targets").out.splitlines() == [*experiments, "figures", "tables", "privacy", "audit", "all"]
+    everything = ["figures", "tables", "findings", "privacy", "audit", "all"]
+    assert run("list", "targets").out.splitlines() == [*experiments, *everything]
+
+
+@pytest.mark.parametrize(("more", "said"), [
+    (["--set", "rank=2"], "jl_spiderboost (certified), n = 10000, d = 500"),
+    (["--set", "k=30", "--regularizer", "0"], "letters              k = 30, rank = None, clip = rows"),
+])  # fmt: skip
+def test_account_takes_the_jl_method_around_an_algorithm_by_its_own_name(run: Run, more: list[str], said: str) -> None:
+    problem = ["--n", "10000", "--d", "500", "--epsilon", "1", "--delta", "1e-5", "--variant", "certified"]
+    outcome = run("account", "jl_spiderboost", *problem, *more)
+    assert outcome.code == 0, outcome.err
+    assert said in outcome.out
+    assert "verdict              certified" in outcome.out
+
+
+@pytest.mark.parametrize(("name", "more", "said"), [
+    ("jl_spiderboos", [], "Unknown algorithm 'jl_spiderboos': did you mean jl_spiderboost?"),
+    ("jl_noisy_gd", [], "cannot wrap noisy_gd, which needs a constraint set: choose another algorithm."),
+    ("jl_dp_gd", ["--set", "q=1"], "jl_dp_gd has no parameter 'q': it takes clip, k, rank, and of dp_gd F0, T, c, eta"),
+    ("jl_dp_gd", ["--set", "rank=2", "--regularizer", "0.1"], "jl_dp_gd takes no regularizer"),
+    ("tree_spider", [], "tree_spider would return its initial point at n = 10000"),
+])  # fmt: skip
+def test_account_says_in_one_line_what_is_wrong_with_a_wrapped_or_vacuous_plan(
+    run: Run, name: str, more: list[str], said: str
+) -> None:
+    outcome = run("account", name, "--n", "10000", "--d", "500", "--epsilon", "1", "--delta", "1e-5", *more)
+    assert outcome.code == 2
+    assert outcome.out == ""
+    assert said in outcome.err
+    assert outcome.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("what", ["experiments", "targets"])
@@ -323,7 +353,7 @@ def test_a_bad_data_file_is_refused_in_one_line_and_nothing_is_written(
         (("--set", "T=2.5"), "T of dp_gd is '2.5': give a whole number > 0"),
         (("--set", "T=-1"), "T of dp_gd is '-1'"),
         (("--set", "eta=nan"), "eta of dp_gd is 'nan'"),
-        (("--set", "Q=1"), "dp_gd has no parameter 'Q': it takes T, c, eta, mu, output, release"),
+        (("--set", "Q=1"), "dp_gd has no parameter 'Q': it takes F0, T, c, eta, mu, output, release"),
         (("--set", "seed=3"), "seed"),
         (("--set", "epsilon=3"), "epsilon"),
         (("--set", "X=3"), "dp_gd has no parameter 'X'"),

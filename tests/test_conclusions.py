@@ -81,7 +81,7 @@ def test_the_winner_changes_with_the_numbers_and_equals_are_named():
 
 def test_of_practical_lines_it_is_said_whether_they_show_the_prediction_and_if_not_why():
     shown = conclusions(line("ours", "a", "practical", -2.0))
-    assert "- p: ours (practical) shows the predicted exponent: n^-2.0" in shown[0]
+    assert "- p: ours (practical) shows the predicted exponent to within 0.05: n^-2.0" in shown[0]
     assert "predicted n^-2.00." in shown[0]
     (faster,) = conclusions(line("ours", "a", "practical", -2.5))
     assert "is faster than predicted on this instance" in faster
@@ -96,6 +96,43 @@ def test_of_practical_lines_it_is_said_whether_they_show_the_prediction_and_if_n
         (text,) = conclusions(line("ours", "a", "practical", -1.0), silent)
         assert f"without noise it is n^{slope:.1f}" in text
         assert text.endswith(cause)
+
+
+def owned(frame, entry):
+    """The metadata of lines of which one is the paper's own."""
+    found = metadata(frame)
+    found["methods"] = {**found["methods"], entry: {**CLAIMS, "source": "this paper, Theorem 1"}}
+    return found
+
+
+def test_it_is_said_from_which_n_a_method_of_the_paper_beats_the_others():
+    ours, theirs = line("ours", "a", "certified", -2.0, level=4.0), line("theirs", "b", "certified", -1.0, level=1.2)
+    frame = pd.concat([ours, theirs], ignore_index=True)
+    text = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "ours")), frame))
+    assert "p: ours (certified) beats theirs (certified) from n = 4,000 on (4 n measured)" in text
+    assert "at n = 8,000 its error is 1/2.4 of that." in text
+    turned = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "theirs")), frame))
+    assert "p: theirs (certified) does not beat ours (certified) up to n = 8,000" in turned
+    assert "at n = 8,000 its error is 2.4 times that." in turned
+    level = pd.concat([ours, ours.assign(method="theirs", entry="theirs")], ignore_index=True)
+    text = "\n".join(sweeps.conclusions(sweeps.table(level, owned(level, "ours")), level))
+    assert "ours (certified) does not beat theirs (certified)" in text, "equal errors are no win"
+
+
+def test_regimes_of_one_method_meet_where_their_fitted_lines_do():
+    steep = line("ours", "a", "certified", -2.0)
+    flat = line("ours", "a", "certified", -0.5, level=0.01).assign(problem="q", entry="flat")
+    flat["axis_value"] *= 100.0
+    frame = pd.concat([steep, flat.assign(n=flat["axis_value"])], ignore_index=True)
+    methods = {"ours": CLAIMS, "flat": {**CLAIMS, "exponents": {"n": -0.5}}}
+    found = {"methods": methods, "problems": {}, "settings": {"p": {}, "q": {}}}
+    text = "\n".join(sweeps.conclusions(sweeps.table(frame, found), frame))
+    # (x/1000)^-2 = 0.01 (x/100000)^-0.5 at (x/1000)^1.5 = 10.
+    assert "p and q: the error of ours (certified) goes as n^-2.0" in text
+    meets = float(text.partition("the fitted lines meet at n = ")[2].split()[0].rstrip("."))
+    assert abs(meets / (1000.0 * 10.0 ** (2.0 / 3.0)) - 1.0) < 0.1
+    same = {**found, "methods": {"ours": CLAIMS, "flat": CLAIMS}}
+    assert "meet at" not in "\n".join(sweeps.conclusions(sweeps.table(frame, same), frame))
 
 
 def test_points_that_are_no_better_than_the_start_stand_beside_the_exponent():

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from dprepro import datasets
-from dprepro.datasets import populations as populations_module
 from dprepro.errors import UserError
 from dprepro.experiments import (
     dataset_key,
@@ -74,7 +73,7 @@ GOOD_SWEEPS: dict[str, Any] = {
             "timed": False,
             "delta_power": 1.5,
             "family": {"margin": [3]},
-            "dataset": {"name": "synthetic_logistic", "seed": 0, "parameters": {"margin": 3}},
+            "dataset": {"name": "synthetic_logistic", "seed": 0, "repeated": False, "parameters": {"margin": 3}},
             "base": {"n": 100, "d": 3, "epsilon": 1},
             "sweeps": {"n": [100, 200], "noise": [0.1, 0.2]},
         }
@@ -103,7 +102,13 @@ GOOD_SWEEPS: dict[str, Any] = {
     },
 }
 # The part is the example of a sweep, beside which the fixture puts it.
-GOOD_PARTS: dict[str, Any] = {"kind": "parts", "paper": "WYX17", "title": "A trial", "parts": ["part"]}
+GOOD_PARTS: dict[str, Any] = {
+    "kind": "parts",
+    "paper": "WYX17",
+    "title": "A trial",
+    "parts": ["part"],
+    "beside": ["part"],
+}
 GOOD = {
     "config": GOOD_CONFIG,
     "curves": {"kind": "curves", **GOOD_EXPERIMENT},
@@ -377,7 +382,7 @@ def test_a_name_that_nothing_bears_is_refused_before_any_job_starts(
         (("algorithms", "dp-gd", "algorithm"), "dp_dg", "did you mean 'dp_gd'?"),
         (("algorithms", "dp-gd", "algorithm"), "qqqq", "use one of dp_acc_md, dp_gd, "),
         (("algorithms", "dp-gd", "label"), "T = {TT}", "did you mean 'T'?"),
-        (("algorithms", "dp-gd", "label"), "T = {}", "use one of T, "),
+        (("algorithms", "dp-gd", "label"), "T = {}", "use one of F0, T, "),
         (("algorithms", "dp-gd", "label"), "T = {T", "correct the braces"),
     ],
     ids=dotted,
@@ -707,5 +712,6 @@ def test_a_metric_that_the_problem_does_not_have_is_refused(
 
 
 def test_populations_are_told_by_their_names() -> None:
-    populations = {definition.info.name for definition in populations_module.DATASETS}
+    loaded = {name: datasets.load(name, rows=64).population for name in datasets.names() if "_" in name}
+    populations = {name for name, population in loaded.items() if population is not None}
     assert populations == {name for name in datasets.names() if name.startswith("population_")}

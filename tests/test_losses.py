@@ -5,9 +5,11 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from dprepro import datasets
 from dprepro.errors import UserError
 from dprepro.losses import (
     LOSSES,
+    GLMValley,
     Huber,
     Insensitive,
     Logistic,
@@ -15,13 +17,14 @@ from dprepro.losses import (
     MinimaxConcave,
     PiecewiseLinear,
     Pinball,
+    TiltedHuber,
     Welsch,
     get_loss,
 )
 from dprepro.smoothing import MoreauEnvelope
 
 ALL = [cls() for cls in LOSSES.values()]
-ALL += [Huber(0.3), Pinball(0.8), Insensitive(0.7), Welsch(2.0), MinimaxConcave(0.6)]
+ALL += [Huber(0.3), TiltedHuber(1.4), Pinball(0.8), Insensitive(0.7), Welsch(2.0), MinimaxConcave(0.6)]
 PIECEWISE = [loss for loss in ALL if isinstance(loss, PiecewiseLinear)]
 ALL += [MoreauEnvelope(loss, 3.0) for loss in PIECEWISE]
 MARGINS = np.array([-1000.0, -50.0, -3.0, -1e-3, 0.0, 1e-3, 2.0, 37.0, 700.0, 1000.0])
@@ -219,3 +222,51 @@ def test_prox_agrees_with_a_scalar_minimiser(loss, step, backend):
     # The minimiser's own accuracy is that of its values; the closed form must be at least as good.
     for u, other, at, label in zip(found, expected, t, y, strict=True):
         assert objective(u, at, label) <= objective(other, at, label) + 1e-13
+
+
+@pytest.mark.parametrize("L0", [1.0, 0.4])
+@pytest.mark.parametrize("x", [1.0, -1.0])
+def test_the_tilted_huber_loss_is_that_of_the_sampling_lower_bound_on_rows_of_signs(L0, x):
+    """ABG23, Theorem A.2, with L1 = 1: L0/2 w x + Delta(w)/2, up to a constant."""
+    w = np.linspace(-2.0, 2.0, 401)
+    delta = np.where(np.abs(w) <= L0 / 2, w**2, L0 * np.abs(w) - L0**2 / 4)
+    loss = TiltedHuber(L0 / 2)
+    difference = loss.value(np, w * x, np.zeros_like(w)) - (L0 / 2 * w * x + delta / 2)
+    np.testing.assert_allclose(difference, difference[0], atol=1e-15)
+    assert loss.lipschitz(1.0, np.inf, 0.0) == L0
+    assert loss.smoothness(1.0) == 1.0
+    assert np.min(loss.value(np, w, np.zeros_like(w))) >= -1e-15
+
+
+@pytest.mark.parametrize(("steps", "slope"), [(2000, 0.4), (2000, 0.2)])
+def test_gradient_descent_in_the_valley_slows_down_as_stated(steps, slope):
+    """s steps bring the derivative to order s^(-5/9) without ever reaching 0; waves make it oscillate around that."""
+    loss, t, label = GLMValley(slope), np.zeros(1), np.ones(1)
+    found = []
+    for _ in range(16 * steps):
+        derivative = loss.derivative(np, t, label)
+        assert derivative < 0.0
+        found.append(-derivative[0])
+        t = t - derivative
+    late, early = (np.mean(np.log(found[start : 4 * start])) for start in (4 * steps, steps))
+    assert -0.65 <= (late - early) / np.log(4.0) <= -0.5
+
+
+@pytest.mark.parametrize("rank", [2, 3, 8, 11, 64])
+def test_data_of_the_glm_valley_have_the_rank_asked_for_and_like_walls(rank):
+    data = datasets.load("population_glm_valley", rows=1000, features=70, rank=rank)
+    X, y, p = data.X.astype(float), data.y.astype(float), data.population.probabilities
+    moments = (X * p[:, None]).T @ X
+    expected = np.diag(np.append(0.5, np.full(rank - 1, 0.5 / (rank - 1))))
+    np.testing.assert_allclose(moments[:rank, :rank], expected, atol=1e-6)
+    assert np.all(X[:, rank:] == 0.0)
+    assert np.array_equal(y > 0.0, X[:, 0] > 0.0)
+    loss, t = GLMValley(), X[1:, 1:rank] @ (np.where(np.arange(rank - 1) % 2, -0.5, 0.5) / np.sqrt(rank - 1))
+    # The truth is between the walls: residuals are +noise and -noise in equal shares on every row.
+    walls = loss.derivative(np, t, y[1:]) @ (p[1:, None] * X[1:])
+    np.testing.assert_allclose(walls, 0.0, atol=1e-6)
+
+
+def test_data_of_the_glm_valley_refuse_a_rank_beyond_the_features():
+    with pytest.raises(UserError, match="rank=9 is more than features=8"):
+        datasets.load("population_glm_valley", features=8, rank=9)

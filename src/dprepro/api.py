@@ -15,7 +15,8 @@ from dprepro.errors import UserError, positive
 from dprepro.geometry import ConstraintSet, get_set
 from dprepro.losses import Loss, get_loss
 from dprepro.privacy.certificate import certify
-from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
+from dprepro.problems import make_risk
+from dprepro.problems.erm import ProblemSpec
 from dprepro.regularizers import Regularizer, get_regularizer
 from dprepro.run import RunResult, execute
 
@@ -113,7 +114,7 @@ def solve(
     )
     plan = chosen.plan(Setting(spec, epsilon, delta, variant), **overrides)
     backend = get_backend(device, dtype)
-    result = execute(plan, EmpiricalRisk(spec, features, labels, backend), seed=int(seed), replicates=range(replicates))
+    result = execute(plan, make_risk(spec, features, labels, backend), seed=int(seed), replicates=range(replicates))
     start = result.objective[:, 0]
     failed = ~(np.isfinite(result.final_objective) & (result.final_objective <= start))
     return Solution(

@@ -102,7 +102,7 @@ def _add_account(commands: Any) -> None:
     parser.add_argument("--delta", type=_number, required=True)
     parser.add_argument("--variant", default="published", help="published, certified or practical (default: published)")
     parser.add_argument("--loss", default="logistic")
-    parser.add_argument("--regularizer", type=_number, default=0.01, help="l2 strength (default: 0.01)")
+    parser.add_argument("--regularizer", type=_number, help="l2 strength (default: 0.01, 0 if none is taken)")
     parser.add_argument("--constraint", help="for example l2_ball:1.0")
     parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -181,6 +181,10 @@ def _add_stages(commands: Any) -> None:
     parser.add_argument("--audits", type=Path, nargs="+", required=True)
     parser.add_argument("--out", type=Path, required=True, help="path of certificates.csv; the rest stands beside it")
 
+    parser = _add(commands, "findings", _stage_findings, "workflow: hold a paper's claims against computations")
+    parser.add_argument("paper")
+    parser.add_argument("--out", type=Path, required=True, help="path of the .csv; .md stands beside it")
+
     parser = _add(commands, "figure", _stage_figure, "workflow: draw a figure from collected tables")
     parser.add_argument("target")
     parser.add_argument("--data", type=Path, required=True)
@@ -213,11 +217,13 @@ def _algorithm_lines() -> list[str]:
     from dprepro.algorithms import get_algorithm, names
 
     found = [get_algorithm(name) for name in names()]
-    return [
+    lines = [
         f"{algorithm.name:<12} {algorithm.paper:<6} {algorithm.title:<12} "
         f"letters: {', '.join(algorithm.letters)}; needs: {', '.join(sorted(algorithm.needs))}"
         for algorithm in found
     ]
+    wrapped = "jl_<name>    ABG23  the JL method around any that needs no set; letters: k, rank, clip and those of NAME"
+    return [*lines, wrapped]
 
 
 def _dataset_lines() -> list[str]:
@@ -237,7 +243,7 @@ def _experiment_lines() -> list[str]:
 def _target_lines() -> list[str]:
     from dprepro.experiments import experiment_names
 
-    return [*experiment_names(), "figures", "tables", "privacy", "audit", "all"]
+    return [*experiment_names(), "figures", "tables", "findings", "privacy", "audit", "all"]
 
 
 def _solve(options: argparse.Namespace) -> None:
@@ -374,6 +380,12 @@ def _stage_privacy(options: argparse.Namespace) -> None:
     from dprepro.stages.privacy import write_privacy
 
     write_privacy(options.plans, options.audits, options.out.parent)
+
+
+def _stage_findings(options: argparse.Namespace) -> None:
+    from dprepro.stages.findings import write_findings
+
+    write_findings(options.paper, options.out)
 
 
 def _stage_figure(options: argparse.Namespace) -> None:

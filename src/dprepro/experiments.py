@@ -136,7 +136,8 @@ def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[A
 
 
 def _parts(experiment: AnyExperiment) -> list[str]:
-    return experiment.parts if isinstance(experiment, PartsExperiment) else []
+    """Return the experiments that one brings with it: its parts and what is made beside them."""
+    return [*experiment.parts, *experiment.beside] if isinstance(experiment, PartsExperiment) else []
 
 
 def _load(name: str, config: Mapping[str, Any], folder: Path) -> AnyExperiment:
@@ -301,6 +302,8 @@ def _check_swept(problem: Mapping[str, Any], where: str, place: str) -> None:
     if "delta_power" in problem and ROWS not in problem["base"]:
         raise UserError(f"{place}.base has no n, which delta_power needs; add one.")
     _check_metric(problem, place)
+    if problem["dataset"].get("repeated") and not _is_population(problem):
+        raise UserError(f"{place}.dataset is repeated, which needs a population_* dataset; drop repeated.")
     _check_timed(problem, place)
     _check_timed_axes(problem, problem["sweeps"], place)
 
@@ -314,6 +317,7 @@ def _check_metric(problem: Mapping[str, Any], place: str) -> None:
     plain = not any(part.get("l1") for part in (problem["regularizer"], problem.get("nonsmooth", {})))
     needs = {
         "excess risk": {"a population_* dataset": _is_population(problem)},
+        "gradient norm": {"a smooth loss": loss.smooth, "a regularizer without l1": plain},
         "stationarity gap": {
             "a smooth loss": loss.smooth,
             "a bounded set": "bounded" in constraint.properties,
@@ -398,7 +402,7 @@ def _check_problem(problem: Mapping[str, Any], where: str) -> None:
 def _check_method(method: Mapping[str, Any], where: str, place: str) -> None:
     from dprepro import algorithms
 
-    if method["algorithm"] not in algorithms.names():
+    if not algorithms.is_known(method["algorithm"]):
         hint = _suggest(method["algorithm"], algorithms.names())
         raise UserError(f"In {where}: unknown algorithm {method['algorithm']!r} in {place}; {hint}")
     _check_label(method, f"In {where}: {place}.label")

@@ -25,6 +25,10 @@ class Loss:
 
     name: str
     margin: bool = False
+    # Whether it is a function of <w, x>; those that are not stand in `vector_losses.py`.
+    glm: bool = True
+    # Whether it is a function of t - y.
+    residual: bool = False
     convex: bool = True
     smooth: bool = True
     inner: float = 1.0
@@ -208,6 +212,7 @@ class SineSquared(Loss):
     """
 
     name = "sine_squared"
+    residual = True
     convex = False
 
     def value(self, xp: Any, t: Array, y: Array) -> Array:
@@ -242,6 +247,7 @@ class Squared(Loss):
     """(t - y)^2 / 2. Lipschitz only on a bounded set."""
 
     name = "squared"
+    residual = True
 
     def value(self, xp: Any, t: Array, y: Array) -> Array:
         """Return (t - y)^2 / 2."""
@@ -271,6 +277,7 @@ class Huber(Loss):
 
     width: float = 1.0
     name = "huber"
+    residual = True
 
     def __post_init__(self) -> None:
         positive(f"The width of the loss {self.name!r}", self.width)
@@ -296,6 +303,33 @@ class Huber(Loss):
     def smoothness(self, row_norm: float) -> float:
         """Return row_norm^2."""
         return row_norm**2
+
+
+@dataclass(frozen=True)
+class TiltedHuber(Huber):
+    """width u + width^2/2 + the Huber function of u = t - y: flat far to the left, as steep as 2 width to the right.
+
+    For labels 0 and rows +1 and -1 it is, up to a constant, the loss of ABG23's Theorem A.2 with L0 = 2 width, L1 = 1.
+    """
+
+    width: float = 0.5
+    name = "tilted_huber"
+
+    def value(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return the Huber function plus the tilt; it is at least 0."""
+        return super().value(xp, t, y) + self.width * (t - y) + 0.5 * self.width**2
+
+    def core(self, xp: Any, s: Array, y: Array) -> Array:
+        """Return width plus the residual clipped to [-width, width]."""
+        return super().core(xp, s, y) + self.width
+
+    def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return 2 width row_norm."""
+        return 2.0 * self.width * row_norm
+
+    def gradient_spread(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return 2 width row_norm: the derivative lies between 0 and 2 width."""
+        return 2.0 * self.width * row_norm
 
 
 class Kink(NamedTuple):
@@ -361,6 +395,7 @@ class Absolute(PiecewiseLinear):
     """|t - y|. G = row norm."""
 
     name = "absolute"
+    residual = True
 
     @property
     def kinks(self) -> tuple[Kink, ...]:
@@ -387,6 +422,7 @@ class Pinball(PiecewiseLinear):
 
     q: float = 0.5
     name = "pinball"
+    residual = True
 
     def __post_init__(self) -> None:
         if not 0.0 < self.q < 1.0:
@@ -404,6 +440,7 @@ class Insensitive(PiecewiseLinear):
 
     width: float = 0.1
     name = "insensitive"
+    residual = True
 
     def __post_init__(self) -> None:
         positive(f"The width of the loss {self.name!r}", self.width)
@@ -420,6 +457,7 @@ class Welsch(Loss):
 
     c: float = 1.0
     name = "welsch"
+    residual = True
     convex = False
 
     def __post_init__(self) -> None:
@@ -461,6 +499,7 @@ class MinimaxConcave(Loss):
 
     g: float = 1.0
     name = "mcp"
+    residual = True
     convex = False
     smooth = False
 
@@ -494,6 +533,64 @@ class MinimaxConcave(Loss):
         return row_norm**2 / self.g
 
 
+@dataclass(frozen=True)
+class GLMValley(Loss):
+    """A valley that falls ever more slowly, between walls: slope psi(t) for labels y > 0, else the Huber loss of t - y.
+
+    psi(t) = 4 (1+t)^(-1/4) + WAVE (1+t)^(-5/4) sin(t)^2 for t >= 0 and 4 - t below: not convex, and with no stationary
+    point. Along it the derivative is of order t^(-5/4), so that s steps of gradient descent bring it to s^(-5/9), close
+    to the s^(-1/2) of the worst case. |psi'| <= 1, and |psi''| is largest at 0.
+    """
+
+    slope: float = 0.4
+    name = "glm_valley"
+    convex = False
+
+    WAVE = 0.5
+    WIDTH = 0.6
+    # -min psi'', at t = 1.3297
+    BEND = 0.12296284148976689
+
+    def __post_init__(self) -> None:
+        positive(f"The slope of the loss {self.name!r}", self.slope)
+
+    def value(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return slope psi(t) or the Huber function of t - y."""
+        above, sine = 1.0 + xp.maximum(t, 0.0 * t), xp.sin(t)
+        floor = xp.where(t >= 0.0, 4.0 * above**-0.25 + self.WAVE * above**-1.25 * sine * sine, 4.0 - t)
+        return xp.where(y > 0.0, self.slope * floor, Huber(self.WIDTH).value(xp, t, y))
+
+    def core(self, xp: Any, s: Array, y: Array) -> Array:
+        """Return slope psi'(t) or the residual clipped to the width."""
+        above, sine = 1.0 + xp.maximum(s, 0.0 * s), xp.sin(s)
+        wave = self.WAVE * (xp.sin(2.0 * s) - 1.25 * sine * sine / above)
+        floor = xp.where(s >= 0.0, above**-1.25 * (wave - 1.0), -xp.ones_like(s))
+        return xp.where(y > 0.0, self.slope * floor, Huber(self.WIDTH).core(xp, s, y))
+
+    def curvature(self, xp: Any, t: Array, y: Array) -> Array:
+        """Return slope psi''(t), or 1 inside the width and 0 outside."""
+        above, sine = 1.0 + xp.maximum(t, 0.0 * t), xp.sin(t)
+        wave = 2.8125 * sine * sine / above**2 - 2.5 * xp.sin(2.0 * t) / above + 2.0 * xp.cos(2.0 * t)
+        floor = xp.where(t >= 0.0, above**-1.25 * (1.25 / above + self.WAVE * wave), 0.0 * t)
+        return xp.where(y > 0.0, self.slope * floor, Huber(self.WIDTH).curvature(xp, t, y))
+
+    def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return row_norm max(slope, WIDTH)."""
+        return row_norm * max(self.slope, self.WIDTH)
+
+    def gradient_spread(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return row_norm max(slope, 2 WIDTH): psi only falls."""
+        return row_norm * max(self.slope, 2.0 * self.WIDTH)
+
+    def smoothness(self, row_norm: float) -> float:
+        """Return row_norm^2 max(1, slope psi''(0))."""
+        return row_norm**2 * max(1.0, self.slope * (1.25 + 2.0 * self.WAVE))
+
+    def weak_convexity(self, row_norm: float) -> float:
+        """Return row_norm^2 slope BEND."""
+        return row_norm**2 * self.slope * self.BEND
+
+
 LOSSES: dict[str, type[Loss]] = {
     loss.name: loss
     for loss in (
@@ -504,12 +601,14 @@ LOSSES: dict[str, type[Loss]] = {
         SineSquared,
         Squared,
         Huber,
+        TiltedHuber,
         Absolute,
         Hinge,
         Pinball,
         Insensitive,
         Welsch,
         MinimaxConcave,
+        GLMValley,
     )
 }
 
@@ -526,17 +625,20 @@ def get_loss(wish: str | Loss) -> Loss:
         from dprepro.smoothing import get_envelope  # which builds on this module
 
         return get_envelope(str(wish))
-    if name not in LOSSES:
-        raise UserError(f"Unknown loss {wish!r}: use one of {', '.join(LOSSES)}, or moreau:BETA:LOSS.")
+    from dprepro.vector_losses import VECTOR_LOSSES  # which builds on this module
+
+    known = LOSSES | VECTOR_LOSSES
+    if name not in known:
+        raise UserError(f"Unknown loss {wish!r}: use one of {', '.join(known)}, or moreau:BETA:LOSS.")
     if not argument:
-        return LOSSES[name]()
-    if not parameters(LOSSES[name]):
+        return known[name]()
+    if not parameters(known[name]):
         raise UserError(f"The loss {name!r} takes no parameter, but {wish!r} was given.")
     try:
         value = float(argument)
     except ValueError:
         raise UserError(f"The loss {wish!r} has no number after the colon: write for example {name}:0.5.") from None
-    return LOSSES[name](value)  # type: ignore[call-arg]  # it has a parameter
+    return known[name](value)  # type: ignore[call-arg]  # it has a parameter
 
 
 def parameters(loss: type[Loss]) -> list[str]:

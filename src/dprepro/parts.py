@@ -24,6 +24,11 @@ class PartsExperiment:
         """The names of the sweep experiments it is made of, in the order of the paper's rows."""
         return list(self.spec["parts"])
 
+    @property
+    def beside(self) -> list[str]:
+        """The names of the sweep experiments that are made with it, each with its own table and figure."""
+        return list(self.spec.get("beside", ()))
+
     def jobs(self) -> list[Job]:
         """Return no jobs: all runs are those of the parts."""
         return []

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from dprepro.algorithms.base import Plan
 from dprepro.arrays import TILE, single_blas_thread
 from dprepro.errors import RunFailed, UserError
 from dprepro.losses import Loss
+from dprepro.metrics import GRADIENT_NORM
 from dprepro.privacy.mechanisms import (
     BLOCK_STEPS,
     DisjointGaussianMechanism,
@@ -27,7 +30,11 @@ from dprepro.privacy.mechanisms import (
 )
 from dprepro.problems.erm import EmpiricalRisk, FreshBatch
 from dprepro.problems.population import PopulationRisk
+from dprepro.problems.repeated import RepeatedRisk
 from dprepro.streams import Streams
+
+if TYPE_CHECKING:
+    from dprepro.problems.embedding import EmbeddedRisk
 
 Array = Any
 
@@ -37,6 +44,9 @@ CHECKPOINTS = 24
 CANDIDATE_OBJECTIVE = "candidate objective"
 STATIONARITY_GAP = "stationarity gap"
 NEAR_STATIONARITY = "near stationarity"
+# Where an output is chosen among many iterates, so many of them are observed.
+CANDIDATES_OBSERVED = 200
+_GOLDEN = 0.6180339887498949
 # Near stationarity takes a minimisation for each candidate: it is observed of so many, evenly spread.
 CANDIDATES_MINIMIZED = 32
 
@@ -84,15 +94,20 @@ class Execution:
         self.gradient_evaluations = 0
         self.trajectory: list[tuple[int, int, float, np.ndarray]] = []
         self._problem = problem
+        # What gradients are taken of: the problem itself, or its rows after an embedding.
+        self._oracle: EmpiricalRisk | EmbeddedRisk = problem
+        self._embedding: EmbeddedRisk | None = None
         self._backend = problem.backend
         self._shape = (len(slots), problem.spec.d)
         self._seed, self._slots = seed, slots
-        self._ledger = Ledger(plan.events, problem.spec.d, seed, slots, problem.backend, lambda: self._taken)
+        self._events = plan.events
+        self._ledger = self._new_ledger(problem.spec.d)
         self._keep = checkpoint_rounds(plan.rounds)
         self._round = 0
         self._observed: dict[str, tuple[Array, int]] = {}
         self._asked_full = self._asked_sampled = False
         self._judge = problem.with_dtype("float64") if judge is None else judge
+        self._metric = metric
         self._to_minimize: list[np.ndarray] | None = [] if metric == NEAR_STATIONARITY else None
         self._batches = Streams(seed, slots, "fresh batches")
         self._singles = Streams(seed, slots, "fresh samples")
@@ -102,6 +117,29 @@ class Execution:
         self._clock = time.perf_counter if self._backend.name == "cupy" else time.process_time
         self._started = self._clock()
         self._record(self.start())
+
+    def embed(self, k: int, row_norm: float | None) -> None:
+        """Work in R^k from here on: every row x becomes Phi x, shortened to `row_norm` where it is longer.
+
+        Each replicate has its own random matrix Phi (k, d), which sees no data. Points, gradients and noise then have k
+        coordinates, and what is recorded and judged of a point w is Phi^T w. Only at the start of a run, without a
+        constraint and a regulariser, which an embedding does not keep.
+        """
+        from dprepro.problems.embedding import EmbeddedRisk
+
+        if self._embedding is not None or self.gradient_evaluations or self._taken or self._round:
+            raise RunFailed("Rows are embedded once, at the start of a run.")
+        self._embedding = EmbeddedRisk(self._problem, Streams(self._seed, self._slots, "embedding"), k, row_norm)
+        self._oracle = self._embedding
+        self._shape = (len(self._slots), k)
+        self._ledger = self._new_ledger(k)
+
+    def lift(self, W: Array) -> Array:
+        """Return the points (K, d) of the problem that W stands for: Phi^T w after an embedding, else W itself."""
+        return W if self._embedding is None else self._embedding.lift(W)
+
+    def _new_ledger(self, d: int) -> Ledger:
+        return Ledger(self._events, d, self._seed, self._slots, self._backend, lambda: self._taken)
 
     def start(self) -> Array:
         """Return the initial point for every replicate: w = 0, or the barycentre of a polytope off centre."""
@@ -114,6 +152,17 @@ class Execution:
     def gaussian(self, label: str) -> GaussianMechanism:
         """Return a Gaussian mechanism of the plan."""
         return self._ledger.gaussian(label)
+
+    def sampled(self, label: str, releases: int) -> Iterator[tuple[Any, Array]]:
+        """Yield (batch, noise (K, d)) for each of the next releases of an event on random batches.
+
+        The batch is for `sample_gradient` and `gradient_difference`: each replicate has its own.
+        """
+        mechanism = self.gaussian(label)
+        if not isinstance(self._problem, RepeatedRisk):
+            return mechanism.sampled(releases)
+        self._problem.check_that_batches_can_be_drawn()
+        return ((self._problem.batch(*drawn), z) for drawn, z in mechanism.counted(releases, self._problem.copies))
 
     def disjoint_gaussian(self, label: str) -> DisjointGaussianMechanism:
         """Return a Gaussian mechanism on disjoint batches of the plan."""
@@ -154,9 +203,13 @@ class Execution:
         if isinstance(self._problem, PopulationRisk):
             whole = self._whole_sample()
             self._asked_full = True
-            return self._problem.batch_gradient(W, whole)
+            return self._oracle.batch_gradient(W, whole)
         self._look_at_all()
-        return self._problem.gradient(W)
+        return self._oracle.gradient(W)
+
+    def full_difference(self, W: Array, V: Array) -> Array:
+        """Return the mean over all records of grad f(w, z) - grad f(v, z): 2n gradient evaluations."""
+        return self.full_gradient(W) - self.full_gradient(V)
 
     @property
     def samples_used(self) -> int:
@@ -182,46 +235,61 @@ class Execution:
         """Return the mean gradient over each replicate's batch: as many gradient evaluations as it has samples."""
         self.gradient_evaluations += batch.size
         self._look_at_fresh(batch)
-        return self._problem.batch_gradient(W, batch)
+        return self._oracle.batch_gradient(W, batch)
 
     def batch_difference(self, W: Array, V: Array, batch: FreshBatch) -> Array:
         """Return the mean of grad f(w, z) - grad f(v, z) over each replicate's batch: two evaluations a sample."""
         self.gradient_evaluations += 2 * batch.size
         self._look_at_fresh(batch)
-        return self._problem.batch_difference(W, V, batch)
+        return self._oracle.batch_difference(W, V, batch)
 
     def replace_loss(self, loss: Loss) -> None:
         """Take gradients of another loss from here on, such as an envelope; results are judged by the problem's own."""
         self._problem = self._problem.with_loss(loss)
+        self._oracle = self._oracle.with_loss(loss)
 
-    def candidate(self, W: Array) -> None:
+    def candidate(self, W: Array, number: int = 0, count: int = 1) -> None:
         """Mark a possible output of a uniformly random choice; for judging a run, never for steering it.
 
         The means over all candidates of the objective and, where it is defined, of the stationarity gap are observed:
-        they are the expectations over the choice. Their evaluation is neither counted nor timed. Near stationarity is
-        observed if it is the metric of the run, of at most CANDIDATES_MINIMIZED candidates.
+        they are the expectations over the choice. Their evaluation is neither counted nor timed. Where the metric of
+        the run is the gradient norm, that alone is observed; near stationarity is observed if it is the metric, of at
+        most CANDIDATES_MINIMIZED candidates. Of `count` candidates with the numbers 0, 1, ... at most
+        CANDIDATES_OBSERVED are looked at, each with the weight of those that it stands for.
         """
+        weight = observed_candidates(count).get(number)
+        if weight is None:
+            return
         paused = self._clock()
-        judge = self._judge
+        W, judge = self.lift(W), self._judge
         if judge.backend.dtype_name != self._backend.dtype_name:
             W = judge.backend.asarray(self._backend.to_host(W))
-        self.observe(CANDIDATE_OBJECTIVE, judge.objective(W))
-        if {"bounded", "smooth", "smooth_regularizer"} <= judge.spec.properties:
-            self.observe(STATIONARITY_GAP, judge.stationarity_gap(W))
-        if self._to_minimize is not None:
-            self._to_minimize.append(judge.backend.to_host(W))
+        self._judged(judge, W, weight)
         self._started += self._clock() - paused
 
-    def sample_gradient(self, W: Array, index: Array | PoissonBatch) -> Array:
+    def _judged(self, judge: EmpiricalRisk, W: Array, weight: int) -> None:
+        """Observe what the metric of the run asks of a candidate."""
+        if self._metric == GRADIENT_NORM:
+            self._add(GRADIENT_NORM, judge.gradient_norm(W), weight)
+            return
+        self._add(CANDIDATE_OBJECTIVE, judge.objective(W), weight)
+        if {"bounded", "smooth", "smooth_regularizer"} <= judge.spec.properties:
+            self._add(STATIONARITY_GAP, judge.stationarity_gap(W), weight)
+        if self._to_minimize is not None:
+            self._to_minimize.append(judge.backend.to_host(W))
+
+    def sample_gradient(self, W: Array, index: Array | PoissonBatch | FreshBatch) -> Array:
         """Return each replicate's gradient at its own sample, averaged over its batch if it has one.
 
         One gradient evaluation for each record of a batch; a Poisson batch counts with its expected size.
         """
         self.gradient_evaluations += _batch_size(index)
         self._look_at(index)
-        return self._problem.sample_gradients(W, index)
+        return self._oracle.sample_gradients(W, index)
 
-    def gradient_difference(self, W: Array, V: Array, index: Array | PoissonBatch, clip: float | None = None) -> Array:
+    def gradient_difference(
+        self, W: Array, V: Array, index: Array | PoissonBatch | FreshBatch, clip: float | None = None
+    ) -> Array:
         """Return grad f(w, z_i) - grad f(v, z_i) for each replicate, averaged over its batch if it has one.
 
         A record's difference is shortened to the norm `clip` where it is longer. Two gradient evaluations for each
@@ -229,12 +297,14 @@ class Execution:
         """
         self.gradient_evaluations += 2 * _batch_size(index)
         self._look_at(index)
-        return self._problem.sample_differences(W, V, index, clip)
+        return self._oracle.sample_differences(W, V, index, clip)
 
     def hessians(self, W: Array) -> Array:
         """Return the Hessian of F at each row of W (K, d, d); second-order oracles have no count."""
         if isinstance(self._problem, PopulationRisk):
             raise UserError("Second derivatives over the samples of a population are not available: choose a dataset.")
+        if self._embedding is not None:
+            raise UserError("Second derivatives on embedded rows are not available: wrap another algorithm.")
         self._look_at_all()
         return self._problem.hessians(W)
 
@@ -275,9 +345,15 @@ class Execution:
             self._record(W)
 
     def observe(self, name: str, values: Array) -> None:
-        """Add one value per replicate (K,) to a running mean; for judging a run, never for steering it."""
+        """Add one value per replicate (K,) to a running mean; for judging a run, never for steering it.
+
+        What an algorithm observes after an embedding is said of the embedded problem.
+        """
+        self._add(name if self._embedding is None else f"{name}, embedded", values)
+
+    def _add(self, name: str, values: Array, weight: int = 1) -> None:
         total, count = self._observed.get(name, (0.0, 0))
-        self._observed[name] = (total + values, count + 1)
+        self._observed[name] = (total + weight * values, count + weight)
 
     def observed(self) -> dict[str, np.ndarray]:
         """Return the mean of what was observed under each name, on the host in double precision."""
@@ -328,7 +404,7 @@ class Execution:
                 self._at_hand = block[step, :]
                 yield self._at_hand
 
-    def _look_at(self, index: Array | PoissonBatch) -> None:
+    def _look_at(self, index: Array | PoissonBatch | FreshBatch) -> None:
         """Note that records were looked at by number, unless they are the fresh samples at hand."""
         if index is self._at_hand:
             return
@@ -356,16 +432,33 @@ class Execution:
             raise RunFailed(f"{self._taken} samples were handed out as fresh: they may not be looked at again.")
 
     def _record(self, W: Array) -> None:
-        host = self._backend.to_host(W)
         elapsed = self._clock() - self._started
+        host = self._backend.to_host(self.lift(W))
         self.trajectory.append((self._round, self.gradient_evaluations, elapsed, host))
 
 
-def _batch_size(index: Array | PoissonBatch) -> int:
+def _batch_size(index: Array | PoissonBatch | FreshBatch) -> int:
     """Return how many records a replicate looks at; the expected number for a Poisson batch."""
-    if isinstance(index, PoissonBatch):
+    if isinstance(index, PoissonBatch | FreshBatch):
         return index.size
     return 1 if index.ndim == 1 else int(index.shape[1])
+
+
+@functools.lru_cache(maxsize=8)
+def observed_candidates(count: int) -> dict[int, int]:
+    """Return which of `count` candidates are observed, and how many each stands for.
+
+    The candidates are cut into parts, and one of each stands for it. Half of the parts have equal lengths, half grow
+    with the number: what is observed changes fastest at the beginning, where one must not stand for hundreds. The place
+    in a part goes by the golden ratio, so that it follows no period that an algorithm may have.
+    """
+    if count <= CANDIDATES_OBSERVED:
+        return dict.fromkeys(range(count), 1)
+    half = CANDIDATES_OBSERVED // 2
+    ends = np.concatenate([np.linspace(0, count, half + 1), np.geomspace(1, count, half)])
+    ends = np.unique(np.rint(ends).astype(np.int64))
+    parts = enumerate(itertools.pairwise(ends.tolist()), start=1)
+    return {low + int(number * _GOLDEN % 1.0 * (high - low)): high - low for number, (low, high) in parts}
 
 
 def checkpoint_rounds(rounds: int) -> frozenset[int]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import decimal
 import functools
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -30,6 +30,8 @@ _WORDS_PER_COUNTER = 4
 _PIECE_WORDS = 8192
 # Draws of unknown length start 2^96 counters apart: no two of them can meet.
 _DRAW_BITS = 96
+# Steps that one generator serves where a draw takes no fixed number of words.
+_DRAWN_STEPS = 64
 # Running out of words must be rarer than this.
 _NEVER = 1e-30
 
@@ -153,6 +155,55 @@ class Streams:
         block = np.zeros((self.slots, probabilities.size), dtype=np.int64)
         for slot, words in self._words.items():
             block[slot, :] = words.generator(number).multinomial(size, probabilities)
+        return block
+
+    def spherical(self, number: int, size: int, d: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return `size` uniform points of the unit sphere (slots, size, d) and as many random signs (slots, size).
+
+        `number` tells the draws of a stream apart. Empty slots hold zeros.
+        """
+        points, signs = np.zeros((self.slots, size, d)), np.zeros((self.slots, size))
+        for slot, words in self._words.items():
+            generator = words.generator(number)
+            drawn = generator.standard_normal((size, d))
+            points[slot] = drawn / np.sqrt(np.einsum("ij,ij->i", drawn, drawn))[:, None]
+            signs[slot] = 2.0 * generator.integers(0, 2, size) - 1.0
+        return points, signs
+
+    def hypergeometrics(self, first_step: int, steps: int, size: int, copies: np.ndarray) -> np.ndarray:
+        """Return how often each of M kinds occurs among `size` of the sum(copies) items: (steps, slots, M), int64.
+
+        There are copies[m] items of kind m, and every set of `size` items is equally likely at every step.
+        """
+
+        def draw(generator: np.random.Generator, count: int) -> np.ndarray:
+            return generator.multivariate_hypergeometric(copies, size, size=count, method="marginals")
+
+        return self._in_blocks(first_step, steps, copies.size, draw)
+
+    def binomials(self, first_step: int, steps: int, size: int, copies: np.ndarray) -> np.ndarray:
+        """Return how many of copies[m] items of each kind are taken, each with probability size/sum(copies).
+
+        The shape is that of `hypergeometrics`.
+        """
+
+        def draw(generator: np.random.Generator, count: int) -> np.ndarray:
+            return generator.binomial(copies, size / copies.sum(), size=(count, copies.size))
+
+        return self._in_blocks(first_step, steps, copies.size, draw)
+
+    def _in_blocks(
+        self, first_step: int, steps: int, width: int, draw: Callable[[np.random.Generator, int], np.ndarray]
+    ) -> np.ndarray:
+        """Return steps of `draw`, which is called for aligned blocks: how steps are asked for changes nothing."""
+        block = np.zeros((steps, self.slots, width), dtype=np.int64)
+        numbers = range(first_step // _DRAWN_STEPS, (first_step + steps - 1) // _DRAWN_STEPS + 1)
+        for slot, words in self._words.items():
+            for number in numbers:
+                start = number * _DRAWN_STEPS
+                low, high = max(first_step, start), min(first_step + steps, start + _DRAWN_STEPS)
+                drawn = draw(words.generator(number), _DRAWN_STEPS)
+                block[low - first_step : high - first_step, slot, :] = drawn[low - start : high - start]
         return block
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dprepro.jobs import TILE, Job, job_seed
+from dprepro.metrics import GRADIENT_NORM
 
 # Axes with a meaning of their own; any other name is a parameter of the dataset.
 ROWS, FEATURES, EPSILON = "n", "d", "epsilon"
@@ -127,6 +128,8 @@ class SweepExperiment:
             "seed": problem["dataset"].get("seed", 0),
             "parameters": {**problem["dataset"].get("parameters", {}), **parameters},
         }
+        if problem["dataset"].get("repeated"):
+            dataset["repeated"] = True
         regularizer = {**problem["regularizer"], **(problem["nonsmooth"] if axis == NONSMOOTH else {})}
         place = ".".join([job, axis, str(value), *(f"{key}={number}" for key, number in member.items())])
         # Keys that few problems have are absent elsewhere.
@@ -143,8 +146,8 @@ class SweepExperiment:
             "loss": problem["loss"],
             "regularizer": regularizer,
             "constraint": problem["constraint"],
-            # Whether a method takes a regulariser is seen without knowing the minimum; no loss is below zero.
-            "minimum": 0.0 if axis == NONSMOOTH else problem.get("minimum"),
+            # Whether a method takes a regulariser is seen without knowing the minimum, and so is a gradient.
+            "minimum": 0.0 if axis == NONSMOOTH or problem["metric"] == GRADIENT_NORM else problem.get("minimum"),
             "seed": job_seed(self.seed, self.name, place),
             "tuning_seed": job_seed(self.seed, self.name, f"tune.{place}"),
         }

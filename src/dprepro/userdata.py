@@ -124,6 +124,12 @@ def _read_frame(path: Path) -> pd.DataFrame:
     return frame
 
 
+def _regularizer(options: Any) -> float:
+    """Return the strength that was given, else 0.01 where the algorithm takes a regulariser."""
+    default = 0.01 if get_algorithm(options.algorithm).takes_regularizer else 0.0
+    return default if options.regularizer is None else float(options.regularizer)
+
+
 def account_record(options: Any) -> dict[str, Any]:
     """Return plan and certificate for the options of `dprepro account`."""
     from dprepro.algorithms.base import Setting
@@ -140,7 +146,7 @@ def account_record(options: Any) -> dict[str, Any]:
         n=options.n,
         d=options.d,
         loss=get_loss(options.loss),
-        regularizer=get_regularizer(options.regularizer),
+        regularizer=get_regularizer(_regularizer(options)),
         constraint=get_set(options.constraint),
     )
     setting = Setting(problem, options.epsilon, options.delta, options.variant)

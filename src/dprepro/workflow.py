@@ -8,7 +8,7 @@ import sys
 
 from dprepro.provenance import PACKAGE, digest
 
-_STAGES = ("dataset", "certify", "run", "optimum", "optima", "sweep", "collect", "audit", "privacy")
+_STAGES = ("dataset", "certify", "run", "optimum", "optima", "sweep", "collect", "audit", "findings", "privacy")
 
 
 def use_this_interpreter() -> None:
@@ -35,8 +35,8 @@ def source_modules(
 
     The workflow reruns a job when the digest of these sources changes.
 
-    Registries import by name, which no reader of imports can see: the algorithm, the dataset's module and the
-    module of a figure or table are therefore named here.
+    Registries import by name, which no reader of imports can see: the algorithm and what it wraps, the dataset's module
+    and the module of a figure or table are therefore named here.
     """
     if stage == "figure":
         return ["dprepro.figures", f"dprepro.figures.{target}", f"dprepro.figures.{kind}"]
@@ -46,7 +46,9 @@ def source_modules(
         raise ValueError(f"no stage {stage!r}")
     modules = [f"dprepro.stages.{stage}"]
     if algorithm:
-        modules.append(f"dprepro.algorithms.{algorithm}")
+        from dprepro.algorithms import modules_of
+
+        modules += modules_of(algorithm)
     if dataset:
         from dprepro import datasets
 

@@ -553,7 +553,7 @@ def test_the_noise_of_noisy_sfw_has_the_planned_variance_and_goes_along_with_the
     ex, seen = Execution(plan, problem, 0, list(range(2048))), []
     silent = replace(problem.spec, loss=get_loss("huber:1"))
     empty = PopulationRisk(silent, np.zeros((1, 6)), np.zeros(1), np.ones(1), get_backend("cpu", "float64"))
-    ex._problem = ex._judge = empty
+    ex._problem = ex._judge = ex._oracle = empty
 
     def towards(r, nabla):
         seen.append(np.asarray(nabla))

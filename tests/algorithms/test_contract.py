@@ -26,6 +26,7 @@ SMALL = {
         {"T": 40, "c": 1.0},
         {"T": 40, "b": 4, "c": 1.0},
         {"T": 40, "b": 4, "c": 1.0, "sampling": "poisson", "output": "suffix"},
+        {"b": 4, "sampling": "once", "output": "uniform"},
     ],
     "dp_svrg": [
         {"T": 3, "m": 40},
@@ -35,6 +36,7 @@ SMALL = {
     ],
     "dp_svrg_anchor": [{"T": 3, "m": 10, "b": 5}, {"T": 3, "m": 10, "b": 5, "sampling": "fixed"}],
     "dp_svrg_pp": [{"T": 3, "m": 5}, {"T": 3, "m": 5, "r": 0.05, "sampling": "poisson"}],
+    "jl_method": [{"base": "dp_gd", "T": 8, "k": 4, "clip": "rows"}, {"base": "dp_gd", "T": 8, "k": 4}],
     "noisy_frank_wolfe": [{"T": 8}, {"T": 8, "noise": "gumbel"}, {"T": 8, "noise": "gaussian"}],
     "noisy_gd": [{"T": 8, "c": 1.0}],
     "noisy_mirror_descent": [{"T": 8}],
@@ -48,14 +50,24 @@ SMALL = {
         {"R": 3, "T": 5, "rho": 0.2},
         {"R": 3, "T": 5, "rho": 0.2, "p": 2.0},
     ],
+    "recursive_regularization": [
+        {"T": 2, "K": 4, "lam": 0.01, "c": 1.0},
+        {"T": 2, "K": 4, "lam": 0.01, "data": "all", "start": "warm"},
+        {"T": 2, "lam": 0.01, "subroutine": "phased_sgd"},
+    ],
+    "spiderboost": [{"T": 8, "q": 4, "batches": "full"}, {"T": 8, "q": 4, "b2": 10}],
+    "tree_spider": [{"T": 2, "b": 20, "D": 2, "alpha_tilde": 1e-3, "beta": 0.1}],
 }
 # Sets that an algorithm needs, and where its pure noise or its stability makes another law of the noise.
 SETS = dict.fromkeys(
     ("dp_acc_md", "noisy_gd", "noisy_mirror_descent", "noisy_frank_wolfe", "noisy_sfw", "poly_sfw", "prox_guided_md"),
     "l1_ball:2.0",
 )
-# Algorithms whose steps shrink below the resolution of single precision.
-DOUBLE_ONLY = {"phased_sgd"}
+# Algorithms that take no set, and those that take no regularizer.
+UNCONSTRAINED = {"jl_method", "recursive_regularization"}
+UNREGULARIZED = {"jl_method"}
+# Names that stand for algorithms whose steps shrink below the resolution of single precision.
+DOUBLE_ONLY = {"phased_sgd", "spiderboost"}
 CASES = [(name, letters) for name in names() for letters in SMALL.get(name, [{}])]
 each_case = pytest.mark.parametrize(("name", "letters"), CASES, ids=lambda value: str(value))
 each_algorithm = pytest.mark.parametrize("name", names())
@@ -67,7 +79,8 @@ def planned(name, problem, letters, epsilon=1.0, delta=1e-3):
 
 def problem_for(name, **changes):
     """A small problem on a set that the algorithm can use."""
-    return make_problem(**{"constraint": SETS.get(name), **changes})
+    regularizer = 0.0 if name in UNREGULARIZED else 0.1
+    return make_problem(**{"constraint": SETS.get(name), "regularizer": regularizer, **changes})
 
 
 @each_case
@@ -85,7 +98,7 @@ def test_same_numbers_on_numpy_and_on_strict_arrays_of_another_device(name, lett
 def test_a_replicate_has_the_same_bits_in_any_company_and_batch_split(name, letters, dtype):
     problem = problem_for(name, n=700, d=11, dtype=dtype)
     plan = planned(name, problem, letters)
-    if dtype == "float32" and name in DOUBLE_ONLY:
+    if dtype == "float32" and DOUBLE_ONLY & {name, letters.get("subroutine")}:
         with pytest.raises(UserError, match="use dtype float64"):
             execute(plan, problem, seed=3, replicates=[0])
         return
@@ -136,12 +149,13 @@ def test_certificate_events_cover_every_noise_scale(name):
 
 @pytest.mark.parametrize("name", [name for name in names() if "c" in get_algorithm(name).letters])
 def test_published_noise_scales_as_the_theorem_says(name):
-    """Noise is proportional to sqrt(c) G / (n epsilon)."""
+    """Noise is proportional to sqrt(c) G / (n epsilon), or to c where c is a factor of the noise itself."""
+    power = 1.0 if name == "spiderboost" else 0.5
     letters = SMALL[name][0]
     problem = problem_for(name, n=120)
     base = planned(name, problem, letters).sigma
     assert planned(name, problem, letters, epsilon=0.5).sigma == pytest.approx(2 * base)
-    assert planned(name, problem, {**letters, "c": 4.0}).sigma == pytest.approx(2 * base)
+    assert planned(name, problem, {**letters, "c": 4.0}).sigma == pytest.approx(4.0**power * base)
     assert planned(name, problem_for(name, n=240), letters).sigma == pytest.approx(base / 2)
     assert planned(name, problem, letters, epsilon=math.inf).sigma == 0.0
 
@@ -211,7 +225,13 @@ def _uncounted(oracle):
     return forgetful
 
 
-@each_algorithm
+@pytest.mark.parametrize("name", sorted(UNCONSTRAINED))
+def test_a_set_is_refused_by_algorithms_that_keep_none(name):
+    with pytest.raises(UserError, match="needs no constraint"):
+        planned(name, problem_for(name, constraint="l2_ball:1.0"), SMALL[name][0])
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name not in UNCONSTRAINED])
 def test_constraint_sets_are_kept(name):
     kind, order = ("l1_ball", 1) if name in SETS else ("l2_ball", 2)
     norms = {}

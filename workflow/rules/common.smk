@@ -24,6 +24,8 @@ AUDITS = audit_jobs(config)
 DATASETS = {key: spec for e in CURVES.values() for key, spec in e.datasets().items()}
 FIGURE_FORMATS = ("png", "pdf", "svg")
 TABLE_FORMATS = ("csv", "md", "tex")
+# Papers whose claims are held against computations.
+FINDINGS = ("abg23",)
 
 
 wildcard_constraints:
@@ -48,9 +50,19 @@ def table_files(experiment):
     return [f"{RESULTS}/tables/{experiment}.{suffix}" for suffix in TABLE_FORMATS]
 
 
-def part_files(experiment, files):
-    """Return the files of an experiment's parts, such as their figures; nothing if it has none."""
-    return [file for part in getattr(EXPERIMENTS[experiment], "parts", ()) for file in files(part)]
+def part_files(experiment, files, beside=False):
+    """Return the files of an experiment's parts, such as their figures, and of what is made beside them if asked."""
+    whole = EXPERIMENTS[experiment]
+    names = [*getattr(whole, "parts", ()), *(getattr(whole, "beside", ()) if beside else ())]
+    return [file for name in names for file in files(name)]
+
+
+def findings_files(experiment):
+    """Return the findings on the paper of an experiment with parts, if there are any."""
+    whole = EXPERIMENTS[experiment]
+    paper = whole.spec["paper"].lower()
+    found = whole.kind == "parts" and paper in FINDINGS
+    return expand(f"{RESULTS}/tables/{paper}_findings.{{suffix}}", suffix=("csv", "md")) if found else []
 
 
 def run_files(experiment, suffix):

@@ -1,4 +1,7 @@
-"""The registry: an algorithm is a module in this package that bears its name and defines `ALGORITHM`."""
+"""The registry: an algorithm is a module in this package that bears its name and defines `ALGORITHM`.
+
+`jl_<name>` is the JL method around the algorithm of that name.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ if TYPE_CHECKING:
     from dprepro.algorithms.base import Algorithm
 
 _NOT_ALGORITHMS = {"base"}
+_REDUCTION, _REDUCED = "jl_method", "jl_"
 
 
 def names() -> list[str]:
@@ -21,12 +25,35 @@ def names() -> list[str]:
     return sorted(name for name in found if name not in _NOT_ALGORITHMS and not name.startswith("_"))
 
 
+def is_known(name: str) -> bool:
+    """Whether there is an algorithm of that name, the JL method around another one included."""
+    return name in names() or _wrapped(name) is not None
+
+
+def _wrapped(name: str) -> str | None:
+    """Return the algorithm that `jl_<name>` wraps."""
+    base = name.removeprefix(_REDUCED)
+    return base if name not in names() and base != name and base in names() else None
+
+
 def get_algorithm(name: str) -> Algorithm:
-    """Return the algorithm of that name; only its own module is imported."""
+    """Return the algorithm of that name; only its own module is imported, and that of what it wraps."""
     known = names()
+    if (base := _wrapped(str(name))) is not None:
+        # By name, as all algorithms: an import would make every algorithm depend on this one.
+        wrapped: Algorithm = importlib.import_module(f"{__name__}.{_REDUCTION}").wrapping(base)
+        return wrapped
     if name not in known:
-        close = difflib.get_close_matches(str(name), known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"use one of {', '.join(known)}."
+        prefix = _REDUCED if str(name).startswith(_REDUCED) else ""
+        close = difflib.get_close_matches(str(name).removeprefix(prefix), known, n=1)
+        hint = f"did you mean {prefix}{close[0]}?" if close else f"use one of {', '.join(known)}, or jl_<name>."
         raise UserError(f"Unknown algorithm {name!r}: {hint}")
     algorithm: Algorithm = importlib.import_module(f"{__name__}.{name}").ALGORITHM
     return algorithm
+
+
+def modules_of(name: str) -> list[str]:
+    """Return the modules that an algorithm is made of; the JL method alone may wrap any."""
+    base = _wrapped(name)
+    files = names() if name == _REDUCTION else [name] if base is None else [_REDUCTION, base]
+    return [f"{__name__}.{file}" for file in files]

@@ -7,6 +7,7 @@ will be spent. `run` is the paper's pseudocode; it draws noise only through the 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dprepro.errors import UserError, VacuousSetting
 from dprepro.privacy.accounting import check_delta, check_epsilon
-from dprepro.privacy.events import Event, event_from_json, event_to_json, scale_events
+from dprepro.privacy.events import Event, GaussianEvent, QueryPart, event_from_json, event_to_json, scale_events
 from dprepro.problems.erm import ProblemSpec
 
 if TYPE_CHECKING:
@@ -93,10 +94,28 @@ class Setting:
         problem = self.problem
         return math.sqrt(c * releases * math.log(1.0 / self.delta)) * problem.G / (problem.n * self.epsilon)
 
+    @property
+    def mu(self) -> float:
+        """The mu of Gaussian DP that epsilon and delta allow; infinite without noise."""
+        return _gaussian_mu(self.epsilon, self.delta) if self.noisy else math.inf
+
+    def relative_noise(self, n: float | None = None) -> float:
+        """Return 2 sqrt(d) / (n mu): how long the noise is, over G, if the budget goes into one mean gradient."""
+        n = self.problem.n if n is None else n
+        return 2.0 * math.sqrt(self.problem.d) / (n * self.mu)
+
     def signal(self, n: float | None = None) -> float:
         """Return n epsilon / (G sqrt(d ln(1/delta))): how far the data outweigh the noise."""
         n = self.problem.n if n is None else n
         return n * self.epsilon / (self.problem.G * math.sqrt(self.problem.d * math.log(1.0 / self.delta)))
+
+
+@functools.cache
+def _gaussian_mu(epsilon: float, delta: float) -> float:
+    from dprepro.privacy.calibrate import smallest_scale
+
+    one = GaussianEvent("one release", 1.0, (QueryPart(1.0, 1, 1),), 1)
+    return 1.0 / smallest_scale((one,), epsilon, delta)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +171,7 @@ class Algorithm(ABC):
     title: ClassVar[str]
     paper: ClassVar[str]
     needs: ClassVar[frozenset[str]]
+    takes_regularizer: ClassVar[bool] = True
     plan_type: ClassVar[type[Plan]]
     # The letters a user may override, each with the check of its value.
     letters: ClassVar[Mapping[str, Letter]]

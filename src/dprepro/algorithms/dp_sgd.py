@@ -3,18 +3,22 @@
 Bassily, Smith and Thakurta: Private empirical risk minimization (FOCS 2014), Algorithm 1, the rows [6] of WYX17's
 Tables 1 and 2. The paper adds noise to n times the gradient of one record; here all is in units of the mean gradient.
 The last iterate is the output, by the analysis of Shamir and Zhang (2013).
+
+With `sampling = once` it is a single pass over disjoint batches, whose releases a record meets once: each has the whole
+budget.
 """
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound
 from dprepro.errors import UserError
-from dprepro.privacy.events import GaussianEvent, QueryPart
+from dprepro.privacy.events import DisjointGaussianEvent, Event, GaussianEvent, QueryPart
 
 if TYPE_CHECKING:
     from dprepro.privacy.cases import Case
@@ -26,6 +30,7 @@ STEP = "stochastic gradient step"
 # The practical variant: a fortieth of the records per step, and steps for a few passes over the data.
 PRACTICAL_BATCHES = 40
 PRACTICAL_STEPS = 250
+ONCE = "once"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +38,8 @@ class DPSGDPlan(Plan):
     """T steps on b records; `step` says how the step size falls, `sampling` how batches are drawn.
 
     Step number t has the size eta if `step` is constant, 1/(mu t) if inverse, and D / sqrt(t (G^2 + d sigma^2)) if
-    inverse_root. `output` is the last iterate, the mean of all, or the mean of the second half (suffix).
+    inverse_root. `output` is the last iterate, the mean of all, the mean of the second half (suffix), or one of the
+    points before the steps, uniformly.
     """
 
     T: int
@@ -62,7 +68,7 @@ class DPSGD(Algorithm):
     name = "dp_sgd"
     title = "DP-SGD"
     paper = "BST14"
-    needs = frozenset({"convex", "lipschitz"})
+    needs = frozenset({"lipschitz"})
     plan_type = DPSGDPlan
     letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "steps (n^2 in the paper)"),
@@ -70,9 +76,9 @@ class DPSGD(Algorithm):
         "eta": Letter(float, "constant step size"),
         "c": Letter(float, "factor of the noise variance, 32 ln(n/delta) in the paper"),
         "D": Letter(float, "distance from the start to a minimiser, for step=inverse_root"),
-        "sampling": Letter(str, "how batches are drawn", choices=("fixed", "poisson")),
+        "sampling": Letter(str, "how batches are drawn", choices=("fixed", "poisson", ONCE)),
         "step": Letter(str, "step size rule", choices=("inverse", "inverse_root", "constant")),
-        "output": Letter(str, "which iterate is returned", choices=("last", "mean", "suffix")),
+        "output": Letter(str, "which iterate is returned", choices=("last", "mean", "suffix", "uniform")),
     }
 
     def audit_case(self) -> Case:
@@ -86,25 +92,26 @@ class DPSGD(Algorithm):
         problem = setting.problem
         n, G = problem.n, problem.G
         practical = setting.variant == "practical"
-        T = given.get("T", PRACTICAL_STEPS if practical else n * n)
         b = given.get("b", max(1, n // PRACTICAL_BATCHES) if practical else 1)
         if b >= n:
             raise UserError(f"b of {self.name} is {b}, but there are {n} records: give a smaller batch, or use dp_gd.")
         sampling = given.get("sampling", "poisson" if practical else "fixed")
+        T = given.get("T", n // b if sampling == ONCE else PRACTICAL_STEPS if practical else n * n)
+        if sampling == ONCE and T * b > n:
+            raise UserError(f"{self.name} cannot take {T} batches of {b} once from {n} records: give a smaller T or b.")
         c = given.get("c", 32.0 * math.log(n / setting.delta))
-        sigma = setting.noise(c, T)
+        # A record of a single pass meets one release, on a batch of b.
+        sigma = setting.noise(c, 1) * n / b if sampling == ONCE else setting.noise(c, T)
         step, eta = _step_rule(setting, given)
         D = given.get("D", problem.constraint.radius if math.isfinite(problem.constraint.radius) else 1.0)
-        # A record of a Poisson batch comes or goes; in a batch of fixed size it is replaced.
-        part = QueryPart(G / b, b, n, poisson=True) if sampling == "poisson" else QueryPart(2.0 * G / b, b, n)
         return DPSGDPlan(
             **self.plan_head(setting),
             theorem="BST14, Theorem 2.1",
             sigma=sigma,
             rounds=T,
             gradient_evaluations=T * b,
-            utility=_utility(setting, D),
-            events=(GaussianEvent(STEP, sigma, (part,), T),),
+            utility=_utility(setting, D) if problem.loss.convex else None,
+            events=(_event(sampling, sigma, G, b, n, T),),
             conditions=_conditions(setting, T, b, step, given),
             T=T,
             b=b,
@@ -121,13 +128,38 @@ class DPSGD(Algorithm):
     def run(self, plan: DPSGDPlan, ex: Execution) -> Array:
         """Execute Algorithm 1 with a proximal step, which sees no data, in place of the projection."""
         x = output = ex.start()
-        unused = {"last": plan.T, "mean": 0, "suffix": plan.T // 2}[plan.output]
-        for t, (i, z) in enumerate(ex.gaussian(STEP).sampled(plan.T), start=1):
+        chosen = ex.uniform_index(plan.T) if plan.output == "uniform" else None
+        unused = {"last": plan.T, "mean": 0, "suffix": plan.T // 2}.get(plan.output, plan.T)
+        for t, (gradient, z) in enumerate(_queries(plan, ex), start=1):
             eta = plan.step_size(t)
-            x = ex.prox(x - eta * (ex.sample_gradient(x, i) + z), eta)
-            output = x if t <= unused + 1 else output + (x - output) / (t - unused)
+            before, x = x, ex.prox(x - eta * (gradient(x) + z), eta)
+            if chosen is not None:
+                ex.candidate(before, t - 1, plan.T)
+                output = ex.xp.where(chosen == t - 1, before, output)
+            else:
+                output = x if t <= unused + 1 else output + (x - output) / (t - unused)
             ex.checkpoint(output)
         return output
+
+
+def _queries(plan: DPSGDPlan, ex: Execution) -> Iterator[tuple[Callable[[Array], Array], Array]]:
+    """Yield for each step the mean gradient over its batch, as a function of the point, and the noise (K, d)."""
+    if plan.sampling == ONCE:
+        noise = ex.disjoint_gaussian(STEP)
+        for _ in range(plan.T):
+            batch = ex.fresh(plan.b)
+            yield functools.partial(ex.batch_gradient, batch=batch), noise.noise(0)
+        return
+    for index, z in ex.sampled(STEP, plan.T):
+        yield functools.partial(ex.sample_gradient, index=index), z
+
+
+def _event(sampling: str, sigma: float, G: float, b: int, n: int, T: int) -> Event:
+    """Return the releases: a record of a Poisson batch comes or goes; in a batch of fixed size it is replaced."""
+    if sampling == ONCE:
+        return DisjointGaussianEvent(STEP, (sigma,), (2.0 * G / b,), T)
+    part = QueryPart(G / b, b, n, poisson=True) if sampling == "poisson" else QueryPart(2.0 * G / b, b, n)
+    return GaussianEvent(STEP, sigma, (part,), T)
 
 
 def _step_rule(setting: Setting, given: Mapping[str, Any]) -> tuple[str, float | None]:
@@ -136,7 +168,7 @@ def _step_rule(setting: Setting, given: Mapping[str, Any]) -> tuple[str, float |
     A loss with kinks has no 1/L, so that in practice too its steps are those of the paper.
     """
     problem = setting.problem
-    default = "inverse" if problem.mu > 0 else "inverse_root"
+    default = "inverse" if problem.mu > 0 else "inverse_root" if problem.loss.convex else "constant"
     if "eta" in given or (setting.variant == "practical" and problem.loss.smooth):
         default = "constant"
     step = given.get("step", default)

@@ -265,24 +265,12 @@ def _practical_step_size(setting: Setting, D: float, theta: int, n: float) -> fl
     before them, theta (2 eta_(k-1) G/mu)^2 for mu-GDP. Over all phases this is D^2/(n eta) + eta G^2 (1/6 + 16
     theta/(mu^2 n)). A start that is not the centre of the set is at most D away instead.
     """
-    return _twice_from_start(setting, D) / (
-        setting.problem.G * math.sqrt(n / 6.0 + 16.0 * theta / _privacy(setting) ** 2)
-    )
+    return _twice_from_start(setting, D) / (setting.problem.G * math.sqrt(n / 6.0 + 16.0 * theta / setting.mu**2))
 
 
 def _twice_from_start(setting: Setting, D: float) -> float:
     """Return twice a bound on the distance of the start from any point: D in a set around it, else 2 D."""
     return 2.0 * D if setting.problem.off_centre else D
-
-
-def _privacy(setting: Setting) -> float:
-    """Return the mu of Gaussian DP that epsilon and delta allow; infinite without noise."""
-    if not setting.noisy:
-        return math.inf
-    from dprepro.privacy.calibrate import smallest_scale
-
-    one = GaussianEvent("one release", 1.0, (QueryPart(1.0, 1, 1),), 1)
-    return 1.0 / smallest_scale((one,), setting.epsilon, setting.delta)
 
 
 def _check_step(setting: Setting, given: Mapping[str, Any], eta: float, beta: float | None, D: float) -> None:
@@ -342,7 +330,7 @@ def _utility(setting: Setting, D: float, theta: int) -> UtilityBound:
     problem, n = setting.problem, setting.problem.n
     theorem = "BGM21, Theorem 19" if "unconstrained" in problem.properties else "BGM21, Theorem 5"
     if setting.variant == "practical":
-        value = 2.0 * math.sqrt((1.0 / 6.0 + 16.0 * theta / (_privacy(setting) ** 2 * n)) / n)
+        value = 2.0 * math.sqrt((1.0 / 6.0 + 16.0 * theta / (setting.mu**2 * n)) / n)
         value *= _twice_from_start(setting, D) / D
         formula = "2 G D sqrt((1/6 + 16 theta / (mu^2 n)) / n), twice that where the start is not the centre"
     else:

@@ -12,6 +12,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dprepro.datasets.preparation import whole_number
@@ -37,13 +38,14 @@ def info(name: str) -> DatasetInfo:
     return _definition(name).info
 
 
-def load(name: str, *, rows: int | None = None, seed: int = 0, **parameters: Any) -> Dataset:
+def load(name: str, *, rows: int | None = None, seed: int = 0, repeated: bool = False, **parameters: Any) -> Dataset:
     """Load and prepare the dataset `name`.
 
     For a real dataset, `rows` keeps that many rows: the first ones of the permutation that
     `numpy.random.default_rng(seed)` draws, in that order; None keeps all rows in the file's order, and `seed`
     then plays no part. For a generated dataset `rows` is the number to generate (None means 1000) and `seed`
-    fixes every draw. For a population it is the number of samples to draw from it.
+    fixes every draw. For a population it is the number of samples to draw from it or, if `repeated`, of records that
+    are copies of its atoms in the shares of their probabilities.
 
     `parameters` are the dataset's own, such as `split` of "adult" or `features` of "synthetic_logistic".
     """
@@ -55,7 +57,7 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, **parameters: Any
     _check(definition.info, prepared)
     checksum = hashlib.sha256(prepared.X.data)
     checksum.update(prepared.y.data)
-    population = prepared.population
+    population = _repeated(name, prepared.population) if repeated else prepared.population
     if population is not None:
         checksum.update(population.probabilities.data)
     return Dataset(
@@ -69,6 +71,12 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, **parameters: Any
         info=definition.info,
         population=population,
     )
+
+
+def _repeated(name: str, population: Population | None) -> Population:
+    if population is None or population.sphere is not None:
+        raise UserError(f"The dataset {name!r} has no atoms that its records could be copies of: drop repeated.")
+    return replace(population, repeated=True)
 
 
 def module_of(name: str) -> str:

@@ -36,7 +36,10 @@ class Population:
     """What makes the rows of a dataset the atoms of a distribution, of which `samples` are drawn.
 
     `probabilities` is float64 of shape (atoms,) with the sum 1. `row_sup` bounds the size of every entry of X: where
-    features are measured in the sup norm, rows may be longer than 1.
+    features are measured in the sup norm, rows may be longer than 1. If `repeated`, the `samples` records are exact
+    copies of the atoms in the shares of their probabilities, and nothing is drawn. Where `sphere` is a number, the
+    distribution is no finite one: rows are uniform on the unit sphere, and the one row of X is the truth that labels
+    come from, with noise of this size. `rank` is that of all rows, where the parameters say so.
     """
 
     probabilities: np.ndarray
@@ -44,6 +47,9 @@ class Population:
     row_norm: float = 1.0
     row_sup: float = 1.0
     label_bound: float = 1.0
+    repeated: bool = False
+    sphere: float | None = None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -459,7 +459,7 @@ def _account_sequence(events: Sequence[Event], delta: float) -> Accounted:
         )
     if kinds.objective:
         return _account_objective(kinds.objective[0], kinds.spent_delta, rest)
-    return _account_by_losses(kinds, mu, rest, _lower(kinds, delta))
+    return _account_by_losses(kinds, mu, rest, _lower(kinds, delta) if kinds.spent_delta == 0.0 else 0.0)
 
 
 def _account_objective(event: ObjectivePerturbationEvent, spent_delta: float, delta: float) -> Accounted:

@@ -19,7 +19,7 @@ from dprepro.privacy.bounds import BETA, MIN_REPLICATES, audit_bounds, largest_r
 from dprepro.privacy.cases import Case, Rows, Transcript
 from dprepro.privacy.certificate import certify
 from dprepro.privacy.events import Event, scale_events
-from dprepro.problems.erm import EmpiricalRisk
+from dprepro.problems import make_risk
 from dprepro.run import Execution
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def side_scores(
     algorithm: Algorithm, plan: Plan, case: Case, rows: Rows, *, seed: int, replicates: int, backend: Backend
 ) -> np.ndarray:
     """Run the algorithm on one dataset and return the score of every run."""
-    problem = EmpiricalRisk(case.spec, *rows, backend)
+    problem = make_risk(case.spec, *rows, backend)
     scores = []
     for tile in range(-(-replicates // TILE)):
         ex = Watched(plan, problem, seed, list(range(tile * TILE, (tile + 1) * TILE)))

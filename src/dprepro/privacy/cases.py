@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dprepro.geometry import RealSpace, get_set
-from dprepro.losses import Huber
+from dprepro.losses import Huber, Sigmoid
 from dprepro.problems.erm import ProblemSpec
 from dprepro.regularizers import Regularizer
 
@@ -181,3 +181,38 @@ def sphere_case(n: int, letters: Mapping[str, Any]) -> Case:
 def _first_step(seen: Transcript, case: Case, plan: Plan) -> np.ndarray:
     """Return the first coordinate of the point after the first round: (K,)."""
     return np.asarray(seen.points[0, :, 0])
+
+
+def turning_case(letters: Mapping[str, Any]) -> Case:
+    """Return a case on one line for algorithms of gradients and of gradient differences, with a constant step.
+
+    The sigmoid loss of the first record has the label +1 or -1: the one gradient is minus the other, and so is the one
+    curvature. All other records drive the iterate from 0, where gradients are longest, to where curvature is largest.
+    The score is the exact log-likelihood ratio of all releases, which the points after every step give away.
+    """
+    n = 200
+    X, labels = np.ones((n, 1)), np.ones(n)
+    other = labels.copy()
+    other[0] = -1.0
+    spec = ProblemSpec(n, 1, Sigmoid(), Regularizer(), RealSpace())
+    return Case("sigmoid of two signs, transcript", spec, (X, labels), (X, other), letters, _releases_ratio)
+
+
+def _releases_ratio(seen: Transcript, case: Case, plan: Any) -> np.ndarray:
+    """Return log(density under the dataset / density under its neighbour) of gradients and full differences: (K,)."""
+    after = seen.points
+    before = np.concatenate([np.zeros_like(after[:1]), after[:-1]])
+    estimates = (before - after) / plan.eta
+    moves = np.linalg.norm(np.diff(before, axis=0), axis=-1)
+    first = np.arange(len(after)) % plan.q == 0
+    releases = np.where(first[:, None, None], estimates, np.diff(estimates, axis=0, prepend=0.0))
+    scales = np.concatenate([np.ones_like(moves[:1]), np.minimum(moves, plan.longest)])
+    sigmas = np.where(first[:, None], plan.sigma, plan.sigma2 * scales)
+
+    def log_density(X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        A = y[:, None] * X  # the sigmoid is a margin loss
+        gradients = case.spec.loss.derivative(np, before @ A.T, y) @ A / len(y)
+        means = np.where(first[:, None, None], gradients, np.diff(gradients, axis=0, prepend=0.0))
+        return -0.5 * np.sum(np.sum((releases - means) ** 2, axis=-1) / sigmas**2, axis=0)
+
+    return log_density(*case.rows) - log_density(*case.neighbour)

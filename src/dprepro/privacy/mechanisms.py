@@ -46,6 +46,10 @@ CountedEvent = (
 
 # Steps whose noise is drawn at one time: long enough to amortise the generators, short enough for the cache.
 BLOCK_STEPS = 256
+# Releases on disjoint batches whose noise is drawn at one time.
+DISJOINT_STEPS = 32
+# Steps whose batches are drawn as counts of atoms at one time.
+COUNTED_STEPS = 64
 
 
 @dataclass(frozen=True)
@@ -133,6 +137,23 @@ class GaussianMechanism(Mechanism):
                 self.drawn += 1
                 yield index, noise[step, :, :]
 
+    def counted(self, releases: int, copies: np.ndarray) -> Iterator[tuple[tuple[np.ndarray, int], Array]]:
+        """Yield ((counts (K, M), size), noise (K, d)) as `sampled` does, for records that are copies of M atoms.
+
+        There are `copies[m]` of atom m. How many of each are in a random batch has the same law as if the records were
+        drawn by number; `size` is that of the batch, expected for Poisson batches.
+        """
+        part = next(part for part in self.event.parts if not part.full)
+        if int(copies.sum()) != part.population:
+            raise LedgerMismatch(f"The event {self.event.label!r} is planned for {part.population} records, not these.")
+        draw = self._indices.binomials if part.poisson else self._indices.hypergeometrics
+        for first, steps in self._blocks(releases, COUNTED_STEPS):
+            noise = self._noise_block(first, steps)
+            counts = draw(first, steps, part.batch, copies)
+            for step in range(steps):
+                self.drawn += 1
+                yield (counts[step], part.batch), noise[step, :, :]
+
     def _batches(self, first: int, steps: int, part: QueryPart) -> Iterator[Array]:
         if part.batch == 1:
             drawn = self._indices.integers(first, steps, part.population)
@@ -174,6 +195,7 @@ class DisjointGaussianMechanism(Mechanism):
         super().__init__(event, slots)
         self._d = d
         self._normals = slots.streams(f"noise:{event.label}")
+        self._block: np.ndarray | None = None
 
     def noise(self, kind: int) -> Array:
         """Return the noise (K, d) of one release of this kind."""
@@ -181,7 +203,14 @@ class DisjointGaussianMechanism(Mechanism):
         self.drawn += 1
         if sigma == 0.0:
             return self._slots.backend.zeros((len(self._slots.replicates), self._d))
-        return self._slots.backend.asarray(self._normals.normals(step, 1, self._d, sigma)[0])
+        return self._slots.backend.asarray(np.float32(sigma) * self._unit_noise(step))
+
+    def _unit_noise(self, step: int) -> np.ndarray:
+        """Return the standard normals (K, d) of a step; they are drawn in blocks."""
+        place = step % DISJOINT_STEPS
+        if place == 0 or self._block is None:
+            self._block = self._normals.normals(step - place, DISJOINT_STEPS, self._d)
+        return self._block[place]
 
 
 class LaplaceMechanism(Mechanism):

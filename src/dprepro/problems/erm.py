@@ -37,6 +37,7 @@ class ProblemSpec:
     """What a plan may know of a problem: sizes, structure and public constants, never a data value.
 
     `row_norm` bounds the l2 norm of every row, `row_sup` its largest entry; None stands for what `row_norm` implies.
+    `rank` bounds the rank of the rows where it is known without looking at them.
     """
 
     n: int
@@ -47,6 +48,7 @@ class ProblemSpec:
     row_norm: float = 1.0
     label_bound: float = 1.0
     row_sup: float | None = None
+    rank: int | None = None
 
     def __post_init__(self) -> None:
         if self.regularizer.l1 and not isinstance(self.constraint, _SIGN_SYMMETRIC):
@@ -234,6 +236,11 @@ class EmpiricalRisk:
         gradient = self.gradient(W) + spec.regularizer.smooth_gradient(W)
         return xp.vecdot(gradient, W - constraint.linear_minimizer(xp, gradient))
 
+    def gradient_norm(self, W: Array) -> Array:
+        """Return ||grad F^r(w)|| of each row of W as an array (K,), for a smooth loss and regulariser."""
+        gradient = self.gradient(W) + self.spec.regularizer.smooth_gradient(W)
+        return self.backend.xp.sqrt(self.backend.xp.vecdot(gradient, gradient))
+
     def sample_gradients(self, W: Array, index: Array | PoissonBatch) -> Array:
         """Return grad f(w_k, z_{i_k}) for each replicate k: (K, d) -> (K, d).
 
@@ -381,7 +388,7 @@ class EmpiricalRisk:
         return weights, rows[:-1, : self.spec.d], y[:-1]
 
     def _on(self, backend: Backend) -> EmpiricalRisk:
-        return EmpiricalRisk(self.spec, *self._host, backend)
+        return type(self)(self.spec, *self._host, backend)
 
     def _samples(self, index: Array) -> tuple[Array, Array]:
         xp = self.backend.xp

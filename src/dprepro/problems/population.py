@@ -48,7 +48,7 @@ class PopulationRisk(EmpiricalRisk):
         return self.backend.index(np.searchsorted(levels, streams.uniforms(first, steps), side="right"))
 
     def _on(self, backend: Backend) -> PopulationRisk:
-        return PopulationRisk(self.spec, *self._host, self._probabilities, backend)
+        return type(self)(self.spec, *self._host, self._probabilities, backend)
 
 
 def checked_probabilities(probabilities: np.ndarray, atoms: int) -> np.ndarray:

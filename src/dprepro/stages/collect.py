@@ -15,6 +15,7 @@ import pandas as pd
 
 from dprepro.errors import UserError
 from dprepro.files import atomic_path, jsonable, read_arrays, read_json
+from dprepro.metrics import RETURNED
 from dprepro.sweeps import bounds_metric, value_at_zero
 
 # What a figure or table says of its origin; taken from the runs, equal for equal runs.
@@ -195,6 +196,7 @@ def _point_rows(
             **{key: np.nan if value is None else float(value) for key, value in thresholds.items()},
             "letters": json.dumps(record.get("letters", {})),
             "tried": json.dumps(record.get("tuned", [])),
+            "returned": float(record.get("observed", {}).get(RETURNED, np.nan)),
             "metric": job["metric"],
             "replicate": np.arange(len(values)),
             "value": values,

@@ -44,4 +44,8 @@ def facts_of(data: datasets.Dataset) -> dict[str, Any]:
     if population is None:
         return facts
     bounds = {"row_sup": population.row_sup, "label_bound": population.label_bound}
-    return {**facts, "n": population.samples, "atoms": data.X.shape[0], **bounds}
+    # Keys that few populations have are absent elsewhere.
+    special: dict[str, Any] = {"repeated": True} if population.repeated else {}
+    special |= {} if population.sphere is None else {"sphere": population.sphere}
+    special |= {} if population.rank is None else {"rank": population.rank}
+    return {**facts, "n": population.samples, "atoms": data.X.shape[0], **bounds, **special}

@@ -31,11 +31,19 @@ def solve_points(spec: Mapping[str, Any], out: Path) -> None:
                     "objective": found.objective if found else known,
                     "accuracy": found.accuracy if found else 0.0,
                     "objective_at_zero": float(zero),
+                    **_gradient_at(problem, start),
                     **_gap_at(problem, start),
                     **_near_at(problem, start),
                 }
             )
     write_json(out, {"points": rows})
+
+
+def _gradient_at(problem: EmpiricalRisk, start: Any) -> dict[str, float]:
+    """Return the gradient norm at a point where there is one."""
+    if not {"smooth", "smooth_regularizer"} <= problem.spec.properties:
+        return {}
+    return {"gradient_norm_at_zero": float(problem.backend.to_host(problem.gradient_norm(start))[0])}
 
 
 def _gap_at(problem: EmpiricalRisk, start: Any) -> dict[str, float]:

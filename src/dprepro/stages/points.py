@@ -25,6 +25,8 @@ def _frozen(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=1)
-def _load(name: str, rows: int | None, seed: int, parameters: tuple[tuple[str, Any], ...]) -> datasets.Dataset:
+def _load(
+    name: str, rows: int | None, seed: int, parameters: tuple[tuple[str, Any], ...], repeated: bool = False
+) -> datasets.Dataset:
     """Load a dataset; the points of a sweep over epsilon share it."""
-    return datasets.load(name, rows=rows, seed=seed, **dict(parameters))
+    return datasets.load(name, rows=rows, seed=seed, repeated=repeated, **dict(parameters))

@@ -11,8 +11,8 @@ from dprepro.errors import UserError
 from dprepro.files import read_arrays, read_json
 from dprepro.geometry import get_set
 from dprepro.losses import get_loss
+from dprepro.problems import make_risk
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
-from dprepro.problems.population import PopulationRisk
 from dprepro.regularizers import get_regularizer
 
 
@@ -30,17 +30,23 @@ def problem_spec(spec: Mapping[str, Any], facts: Mapping[str, Any]) -> ProblemSp
         row_norm=facts["row_norm"],
         label_bound=facts["label_bound"],
         row_sup=facts.get("row_sup"),
+        rank=facts.get("rank"),
     )
 
 
 def make_problem(
     spec: Mapping[str, Any], facts: Mapping[str, Any], arrays: Mapping[str, Any], backend: Backend
 ) -> EmpiricalRisk:
-    """Return the problem on the device: over the rows of a dataset, or over a population if they have probabilities."""
-    X, y, public = arrays["X"], arrays["y"], problem_spec(spec, facts)
-    if "probabilities" in arrays:
-        return PopulationRisk(public, X, y, arrays["probabilities"], backend)
-    return EmpiricalRisk(public, X, y, backend)
+    """Return the problem on the device: over the rows of a dataset, or over atoms if they have probabilities."""
+    return make_risk(
+        problem_spec(spec, facts),
+        arrays["X"],
+        arrays["y"],
+        backend,
+        probabilities=arrays.get("probabilities"),
+        repeated=facts.get("repeated", False),
+        sphere=facts.get("sphere"),
+    )
 
 
 def load_problem(spec: Mapping[str, Any], data: Path, backend: Backend) -> tuple[EmpiricalRisk, dict[str, Any]]:

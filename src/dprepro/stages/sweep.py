@@ -18,6 +18,7 @@ from dprepro.algorithms.base import Plan, Setting
 from dprepro.arrays import Backend, blas_threads, get_backend, single_blas_thread
 from dprepro.errors import UserError
 from dprepro.files import read_json, write_arrays, write_json
+from dprepro.metrics import GRADIENT_NORM
 from dprepro.privacy.certificate import certify
 from dprepro.problems.erm import EmpiricalRisk
 from dprepro.provenance import commit, machine
@@ -78,6 +79,7 @@ def _run_point(
         "letters": plan.letters(),
         "certificate": certify(plan, compare=False),
         "tuned": tuned,
+        "observed": {name: float(np.mean(values)) for name, values in result.observed.items()},
         "gradient_evaluations": int(result.gradient_evaluations[-1]),
         "samples": result.samples_used,
         "seconds": float(result.seconds[-1]),
@@ -87,14 +89,15 @@ def _run_point(
 
 
 def _thresholds(spec: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return from which n a published setting makes sense; NaN for other variants and without noise.
+    """Return from which n a published setting makes sense; NaN for other variants, without noise and if none does here.
 
     The setting is that of the axis n, or of the first point where n is not swept. Of a family of problems the bound is
     held against the member whose initial point is worst.
     """
     record = next((record for record in records if record["point"]["axis"] == ROWS), records[0])
     point = record["point"]
-    if spec["variant"] != "published" or len(spec["candidates"]) > 1 or not np.isfinite(point["epsilon"]):
+    nothing = all(record["refused"] for record in records)
+    if spec["variant"] != "published" or len(spec["candidates"]) > 1 or nothing or not np.isfinite(point["epsilon"]):
         return {"runs_from_n": float("nan"), "useful_from_n": float("nan")}
     alike = [r for r in records if all(r["point"][key] == point[key] for key in ("axis", "value"))]
     trivial = max(value_at_zero(spec["metric"], r["optimum"]) for r in alike)
@@ -159,6 +162,9 @@ def _metric(
     if spec["metric"] == STATIONARITY_GAP and STATIONARITY_GAP not in result.observed:
         judge = problem.with_dtype("float64")
         return judge.backend.to_host(judge.stationarity_gap(judge.backend.asarray(result.w)))
+    if spec["metric"] == GRADIENT_NORM and GRADIENT_NORM not in result.observed:
+        judge = problem.with_dtype("float64")
+        return judge.backend.to_host(judge.gradient_norm(judge.backend.asarray(result.w)))
     if spec["metric"] == NEAR_STATIONARITY and NEAR_STATIONARITY not in result.observed:
         from dprepro.problems.near_stationarity import near_stationarity
 

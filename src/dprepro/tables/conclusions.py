@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from dprepro.analysis.intervals import differ, mean_interval, worst_members
 from dprepro.analysis.rates import prediction
-from dprepro.sweeps import EVALUATIONS, NONSMOOTH, SECONDS
+from dprepro.sweeps import EVALUATIONS, NONSMOOTH, ROWS, SECONDS
 from dprepro.tables import records
 
 # Exponents that are no further apart are called the same.
@@ -25,8 +26,9 @@ def conclusions(rows: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
         sentences += [f"- {text}" for text in _repaired(here)]
         sentences += [f"- {text}" for text in _practical(here)]
         sentences += [f"- {text}" for text in _overspent(here)]
+        sentences += [f"- {text}" for text in _overtakes(here, frame[frame["problem"] == problem])]
         sentences += [f"- {text}" for text in _best(frame[frame["problem"] == problem])]
-    return sentences
+    return sentences + [f"- {text}" for text in _crossings(rows, frame)]
 
 
 def _slopes(rows: pd.DataFrame) -> pd.DataFrame:
@@ -58,15 +60,15 @@ def _fall(row: Mapping[str, Any]) -> str:
 
 
 def _practical(rows: pd.DataFrame) -> Iterator[str]:
-    """Say of every practical line whether its interval holds the predicted exponent in n, and if not why."""
+    """Say of every practical line whether its interval comes near the predicted exponent in n, and if not why."""
     slopes = _slopes(rows)
     for row in records(slopes[(slopes["variant"] == "practical") & np.isfinite(slopes["epsilon_claimed"])]):
         low, high = prediction(row["theory"], row["theory_with_logarithms"])
-        predicted = f"n^{low:.2f}" if low == high else f"n^{low:.2f} to n^{high:.2f}"
+        predicted = f"n^{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"n^{low:.2f} to n^{high:.2f}"
         found = f"n^{row['measured']:.2f} [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
         name = f"{row['problem']}: {row['method']} (practical)"
-        if row["ci_low"] <= high and row["ci_high"] >= low:
-            yield f"{name} shows the predicted exponent: {found}, predicted {predicted}."
+        if row["ci_low"] <= high + SAME and row["ci_high"] >= low - SAME:
+            yield f"{name} shows the predicted exponent to within {SAME:g}: {found}, predicted {predicted}."
         elif row["measured"] < low:
             yield f"{name} is faster than predicted on this instance: {found}, predicted {predicted}."
         else:
@@ -90,7 +92,7 @@ def _overspent(rows: pd.DataFrame) -> Iterator[str]:
     published = published.assign(ratio=published["epsilon_accounted"] / published["epsilon_claimed"])
     for row in records(published.sort_values("ratio", ascending=False, kind="stable").drop_duplicates(["method"])):
         claimed, accounted = row["epsilon_claimed"], row["epsilon_accounted"]
-        if not accounted <= claimed:
+        if accounted > claimed:
             proven = str(row["privacy"]).startswith("not private")
             spent = f"{accounted:.4g}" if np.isfinite(accounted) else "no finite epsilon"
             set_here = f" and {row['set_here']} set here," if row["set_here"] else ","
@@ -99,6 +101,74 @@ def _overspent(rows: pd.DataFrame) -> Iterator[str]:
                 f"as 1{set_here} claims epsilon = {claimed:g} at delta = {row['delta']:.3g} and "
                 f"{'spends' if proven else 'is accounted at most'} {spent}."
             )
+
+
+def _overtakes(rows: pd.DataFrame, frame: pd.DataFrame) -> Iterator[str]:
+    """Say from which n the paper's own calibrated methods have a smaller error than the others they are set against."""
+    ours = rows["source"].str.startswith("this paper")
+    own, others = ({(row["method"], row["variant"]) for row in records(rows[kind])} for kind in (ours, ~ours))
+    runs = frame[(frame["variant"] != "published") & (frame["axis"] == ROWS) & (frame["refused"] == "")]
+    runs = runs[np.isfinite(runs["epsilon"])]
+    lines = dict(iter(runs.groupby(["method", "variant"], sort=False)))
+    for mine in lines:
+        for theirs in lines:
+            if mine in own and theirs in others and mine not in others:
+                yield from _overtaking(lines[mine], lines[theirs], rows["problem"].iloc[0])
+
+
+def _overtaking(mine: pd.DataFrame, theirs: pd.DataFrame, problem: str) -> Iterator[str]:
+    """Compare two lines where they share n and epsilon; the smaller error must stay so up to the last n."""
+    keys = ["n", "epsilon"]
+    one, other = (dict(iter(line.groupby(keys)["value"])) for line in (mine, theirs))
+    # A run that ended worse than it began has beaten nothing, however small its gradient is.
+    failed = set(mine[mine["failure"] != ""].set_index(keys).index)
+    shared = sorted(set(one) & set(other))
+    if len(shared) < 2:
+        return
+    smaller = [
+        at not in failed and one[at].mean() < other[at].mean() and differ(one[at].to_numpy(), other[at].to_numpy())
+        for at in shared
+    ]
+    wins = next((number for number in range(len(shared)) if all(smaller[number:])), None)
+    ratio = other[shared[-1]].mean() / one[shared[-1]].mean()
+    last = (
+        f"at n = {shared[-1][0]:,.0f} its error is 1/{ratio:.3g} of that"
+        if ratio > 1.0
+        else (f"at n = {shared[-1][0]:,.0f} its error is {1.0 / ratio:.3g} times that")
+    )
+    if failures := sum(at in failed for at in shared):
+        last += f"; failed runs at {failures} of {len(shared)} n"
+    names = [_named((line["method"].iloc[0], line["variant"].iloc[0])) for line in (mine, theirs)]
+    if wins is None:
+        yield f"{problem}: {names[0]} does not beat {names[1]} up to n = {shared[-1][0]:,.0f}; {last}."
+    else:
+        where = "at every n" if wins == 0 else f"from n = {shared[wins][0]:,.0f} on"
+        yield f"{problem}: {names[0]} beats {names[1]} {where} ({len(shared)} n measured); {last}."
+
+
+def _crossings(rows: pd.DataFrame, frame: pd.DataFrame) -> Iterator[str]:
+    """Say where two regimes of one method meet: lines along one axis, side by side, whose claimed exponents differ."""
+    claimed = rows[rows["quantity"].str.startswith(frame["metric"].iloc[0])].dropna(subset=["theory", "measured"])
+    for (method, variant, quantity), lines in claimed.groupby(["method", "variant", "quantity"], sort=False):
+        axis = str(quantity).partition(": exponent in ")[2]
+        runs = frame[(frame["method"] == method) & (frame["variant"] == variant) & (frame["axis"] == axis)]
+        sides = sorted((_regime(runs, row) for row in records(lines)), key=lambda side: side["from"])
+        for low, high in itertools.pairwise(sides):
+            if low["theory"] != high["theory"] and low["to"] < high["from"]:
+                at = np.exp((high["height"] - low["height"]) / (low["slope"] - high["slope"]))
+                yield (
+                    f"{low['problem']} and {high['problem']}: the error of {_named((method, variant))} goes as {axis}^"
+                    f"{low['slope']:.2f} up to {axis} = {low['to']:g} and as {axis}^{high['slope']:.2f} from "
+                    f"{high['from']:g} on; the fitted lines meet at {axis} = {at:.3g}."
+                )
+
+
+def _regime(runs: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fitted line of one problem on logarithmic axes, and where it was measured."""
+    means = runs[runs["problem"] == row["problem"]].groupby("axis_value")["value"].mean()
+    slope, height = np.polyfit(np.log(means.index), np.log(means), 1)
+    ends = {"from": means.index.min(), "to": means.index.max()}
+    return {"problem": row["problem"], "theory": row["theory"], "slope": slope, "height": height, **ends}
 
 
 def _best(frame: pd.DataFrame) -> Iterator[str]:
@@ -111,7 +181,10 @@ def _best(frame: pd.DataFrame) -> Iterator[str]:
         shared = rows.groupby("axis_value").apply(lambda point: point.groupby(["method", "variant"]).ngroups)
         at = shared[shared == shared.max()].index.max()
         last = rows[rows["axis_value"] == at]
-        yield from _ranking(last[last["epsilon"] == last["epsilon"].mode().iloc[0]], f"at {axis} = {at:g}")
+        for same in ("epsilon", "n"):
+            last = last[last[same] == last[same].mode().iloc[0]]
+        size = "" if axis == ROWS else f", n = {last['n'].iloc[0]:,.0f}"
+        yield from _ranking(last, f"at {axis} = {at:g}{size}")
 
 
 def _ranking(last: pd.DataFrame, where: str) -> Iterator[str]:

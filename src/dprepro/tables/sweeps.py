@@ -190,6 +190,9 @@ def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
     failed = int((rows["failure"] != "").sum())
     if failed:
         remarks.append(f"{failed} of {len(rows)} runs failed")
+    if (astray := rows[rows["returned"] < 1.0])["axis_value"].nunique():
+        at = ", ".join(f"{value:g}" for value in sorted(astray["axis_value"].unique()))
+        remarks.append(f"{1.0 - rows['returned'].mean():.0%} of the runs found no leaf to return, at {at}")
     shares = [_share_of_start(point) for _, point in rows[rows["refused"] == ""].groupby("axis_value")]
     above = sum(share >= 1.0 for share in shares)
     if above:

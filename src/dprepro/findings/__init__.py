@@ -1,0 +1,92 @@
+"""Findings: claims of a paper held against what can be computed or run, each with a verdict that follows by a rule.
+
+One module per paper, named like it, with `QUESTIONS`: pairs of a function that computes numbers and one that judges
+them. Nothing but the numbers decides: where a claim holds, its verdict says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+CONTRADICTED = "contradicted"
+HOLDS = "holds here"
+EMPTY = "empty"
+UNDECIDED = "not decided"
+
+Numbers = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A claim with its place in the paper, what was computed, the rule of the verdict, the verdict and the numbers."""
+
+    claim: str
+    place: str
+    computed: str
+    rule: str
+    verdict: str
+    numbers: Numbers
+
+    def __post_init__(self) -> None:
+        if not self.verdict.startswith((CONTRADICTED, HOLDS, EMPTY, UNDECIDED)):
+            raise ValueError(f"no verdict {self.verdict!r}")
+
+
+@dataclass(frozen=True)
+class Question:
+    """How a finding is made: `compute` returns the numbers and takes the time, `judge` decides by them alone."""
+
+    name: str
+    compute: Callable[[], Numbers]
+    judge: Callable[[Numbers], Finding]
+
+
+def markdown(title: str, found: Mapping[str, Finding], origin: str) -> str:
+    """Return the findings in Markdown: a table of verdicts, then each with its numbers."""
+    rows = [f"| {name} | {_cell(f.claim)} | {f.place} | {f.verdict} |" for name, f in found.items()]
+    head = [f"# {title}", "", _HOW_TO_READ, "", "| finding | claim | place | verdict |", "| --- | --- | --- | --- |"]
+    parts = ["\n".join([*head, *rows])]
+    for name, finding in found.items():
+        lines = [f"## {name}", "", f"Claim ({finding.place}): {finding.claim}.", "", f"Computed: {finding.computed}."]
+        parts.append("\n".join([*lines, "", f"Rule: {finding.rule}.", "", f"Verdict: **{finding.verdict}**."]))
+    return "\n\n".join([*parts, f"Made by {origin}."]) + "\n"
+
+
+def records(found: Mapping[str, Finding]) -> list[dict[str, str]]:
+    """Return a row per finding, the numbers as JSON."""
+    from dprepro.files import jsonable
+
+    return [
+        {
+            "finding": name,
+            "claim": f.claim,
+            "place": f.place,
+            "verdict": f.verdict,
+            "computed": f.computed,
+            "rule": f.rule,
+            "numbers": json.dumps(jsonable(f.numbers)),
+        }
+        for name, f in found.items()
+    ]
+
+
+def several(values: Sequence[float], digits: int = 3) -> str:
+    """Return numbers in a row: `1, 2.5 and 3`."""
+    texts = [f"{value:.{digits}g}" for value in values]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+_HOW_TO_READ = (
+    "Every verdict follows from the numbers by the stated rule. `contradicted`: the numbers rule the claim out as it "
+    "is printed, at the settings that were looked at. `holds here`: they agree with it there. `empty`: it is true "
+    "there, and says nothing that is not known without it. `not decided`: the numbers do not reach far enough. What "
+    "follows these words is decided by the numbers too. Neighbours differ in one replaced record. A claim whose "
+    "printed form is contradicted may well hold with other constants."
+)

@@ -1,0 +1,8 @@
+"""The names of what is measured of a run; bounds and experiments speak of the same things by them."""
+
+from __future__ import annotations
+
+GRADIENT_NORM = "gradient norm"
+SQUARED_GRADIENT = "squared gradient norm"
+# What is observed beside them: 1 if an algorithm that stops by a test of its own did so, 0 if it went to the end.
+RETURNED = "returned a leaf by its estimate"
