@@ -24,7 +24,7 @@ def line(method, algorithm, variant, slope, *, level=1.0, accounted=1.0, privacy
                     "privacy_verdict": privacy, "delta": 1e-3, "rounds": 10.0, "gradient_evaluations": 10 * x,
                     "metric": "optimality gap", "bound_value": np.nan, "refused": "", "failure": failure,
                     "set_here": "", "member": "", "replicate": replicate, "samples": x, "value_at_zero": np.nan,
-                    "runs_from_n": 10.0, "useful_from_n": 99.0,
+                    "returned": np.nan, "runs_from_n": 10.0, "useful_from_n": 99.0,
                     "value": level * (x / 1000.0) ** slope * np.exp(0.05 * rng.normal()),
                 }
             )  # fmt: skip
@@ -117,6 +117,30 @@ def test_it_is_said_from_which_n_a_method_of_the_paper_beats_the_others():
     level = pd.concat([ours, ours.assign(method="theirs", entry="theirs")], ignore_index=True)
     text = "\n".join(sweeps.conclusions(sweeps.table(level, owned(level, "ours")), level))
     assert "ours (certified) does not beat theirs (certified)" in text, "equal errors are no win"
+
+
+def test_failed_runs_beat_nothing_however_small_their_error_is():
+    ours = line("ours", "a", "certified", -2.0, level=0.1, failure="F(w) > F(0)")
+    frame = pd.concat([ours, line("theirs", "b", "certified", -1.0)], ignore_index=True)
+    text = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "ours")), frame))
+    assert "ours (certified) does not beat theirs (certified) up to n = 8,000" in text
+    assert "failed runs at 4 of 4 n" in text
+
+
+def test_methods_are_ranked_at_one_n_where_the_axis_is_another_one():
+    small, large = line("small", "a", "certified", -2.0), line("large", "b", "certified", -2.0, level=0.1)
+    third = line("third", "c", "certified", -2.0, level=2.0)
+    frame = pd.concat([rows.assign(axis="d", n=n) for rows, n in ((small, 100), (large, 900), (third, 100))])
+    (text,) = [line for line in conclusions(frame) if "smallest" in line]
+    assert "p, at d = 8000, n = 100, epsilon = 1 accounted for all: small (certified) has the smallest" in text
+    assert "large" not in text
+
+
+def test_runs_that_found_nothing_to_return_stand_beside_the_exponent():
+    frame = line("ours", "a", "certified", -1.0).assign(returned=1.0)
+    frame.loc[frame["axis_value"] == 2000.0, "returned"] = 0.5
+    rows = sweeps.table(frame, metadata(frame))
+    assert "; 12% of the runs found no leaf to return, at 2000" in rows["verdict"].iloc[0]
 
 
 def test_regimes_of_one_method_meet_where_their_fitted_lines_do():
