@@ -155,6 +155,8 @@ def test_regimes_of_one_method_meet_where_their_fitted_lines_do():
     assert "p and q: the error of ours (certified) goes as n^-2.0" in text
     meets = float(text.partition("the fitted lines meet at n = ")[2].split()[0].rstrip("."))
     assert abs(meets / (1000.0 * 10.0 ** (2.0 / 3.0)) - 1.0) < 0.1
+    divided = frame.assign(rounds=frame["axis_value"] ** 0.1)
+    assert "meet at" in "\n".join(sweeps.conclusions(sweeps.table(divided, found), divided)), "rounds are no axis"
     same = {**found, "methods": {"ours": CLAIMS, "flat": CLAIMS}}
     assert "meet at" not in "\n".join(sweeps.conclusions(sweeps.table(frame, same), frame))
 

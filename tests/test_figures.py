@@ -45,7 +45,13 @@ def line(problem: str, method: str, variant: str = "published", **changes: Any) 
             | {"metric": wanted["metric"], "value": error, "value_at_zero": wanted["zero"], "replicate": replicate}
             | {"gradient_evaluations": 3.0 * at["n"], "samples": at["n"], "rounds": 1.0, "bound_value": error}
             | {"seconds": 1e-6 * at["n"], "delta": 1e-5, "epsilon_accounted": at["epsilon"], "set_here": ""}
-            | {"privacy_verdict": "private", "runs_from_n": np.nan, "useful_from_n": np.nan, "refused": ""}
+            | {
+                "privacy_verdict": "private",
+                "runs_from_n": np.nan,
+                "useful_from_n": np.nan,
+                "refused": "",
+                "returned": np.nan,
+            }
             | {"failure": "", "experiment": "one"}
         )
     return pd.DataFrame(records)

@@ -152,6 +152,8 @@ def _crossings(rows: pd.DataFrame, frame: pd.DataFrame) -> Iterator[str]:
     for (method, variant, quantity), lines in claimed.groupby(["method", "variant", "quantity"], sort=False):
         axis = str(quantity).partition(": exponent in ")[2]
         runs = frame[(frame["method"] == method) & (frame["variant"] == variant) & (frame["axis"] == axis)]
+        if runs.empty or lines["theory"].nunique() < 2:
+            continue
         sides = sorted((_regime(runs, row) for row in records(lines)), key=lambda side: side["from"])
         for low, high in itertools.pairwise(sides):
             if low["theory"] != high["theory"] and low["to"] < high["from"]:
@@ -165,7 +167,8 @@ def _crossings(rows: pd.DataFrame, frame: pd.DataFrame) -> Iterator[str]:
 
 def _regime(runs: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fitted line of one problem on logarithmic axes, and where it was measured."""
-    means = runs[runs["problem"] == row["problem"]].groupby("axis_value")["value"].mean()
+    used = runs[(runs["problem"] == row["problem"]) & (runs["refused"] == "")]
+    means = used.groupby("axis_value")["value"].mean()
     slope, height = np.polyfit(np.log(means.index), np.log(means), 1)
     ends = {"from": means.index.min(), "to": means.index.max()}
     return {"problem": row["problem"], "theory": row["theory"], "slope": slope, "height": height, **ends}
