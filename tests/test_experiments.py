@@ -381,6 +381,7 @@ def test_a_name_that_nothing_bears_is_refused_before_any_job_starts(
         (("datasets", 0, "name"), "qqqq", "use one of adult, "),
         (("algorithms", "dp-gd", "algorithm"), "dp_dg", "did you mean 'dp_gd'?"),
         (("algorithms", "dp-gd", "algorithm"), "qqqq", "use one of dp_acc_md, dp_gd, "),
+        (("algorithms", "dp-gd", "algorithm"), "jl_method", "write jl_<name>, so that its jobs run again"),
         (("algorithms", "dp-gd", "label"), "T = {TT}", "did you mean 'T'?"),
         (("algorithms", "dp-gd", "label"), "T = {}", "use one of F0, T, "),
         (("algorithms", "dp-gd", "label"), "T = {T", "correct the braces"),

@@ -402,6 +402,11 @@ def _check_problem(problem: Mapping[str, Any], where: str) -> None:
 def _check_method(method: Mapping[str, Any], where: str, place: str) -> None:
     from dprepro import algorithms
 
+    if method["algorithm"] == "jl_method":
+        raise UserError(
+            f"In {where}: {place}.algorithm is 'jl_method', which may wrap any algorithm; write jl_<name>, so that its "
+            "jobs run again when that one changes."
+        )
     if not algorithms.is_known(method["algorithm"]):
         hint = _suggest(method["algorithm"], algorithms.names())
         raise UserError(f"In {where}: unknown algorithm {method['algorithm']!r} in {place}; {hint}")

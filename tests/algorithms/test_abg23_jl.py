@@ -140,6 +140,9 @@ def test_the_method_has_a_name_of_its_own_around_every_algorithm():
     assert dataclasses.replace(one, algorithm="jl_method") == two
     assert fixed.plan_type.from_json(one.to_json()) == one
     assert get_algorithm("jl_dp_gd") is fixed
+    assert modules_of("jl_method") == modules_of("jl_dp_gd"), "the audit wraps dp_gd"
+    assert free.audit_case().letters["base"] == "dp_gd"
+    assert modules_of("spiderboost") == ["dprepro.algorithms.spiderboost"]
     assert modules_of("jl_dp_gd") == ["dprepro.algorithms.jl_method", "dprepro.algorithms.dp_gd"]
     with pytest.raises(UserError, match="wraps dp_gd: drop it"):
         fixed.plan(setting, base="spiderboost", T=20, k=20)

@@ -142,7 +142,8 @@ def jobs_of(experiment: str, *entries: str) -> list[str]:
 
 def sweeps_of(algorithm: str) -> list[str]:
     """Return the sweeps of an algorithm and what follows from them."""
-    jobs = [(experiment, job) for experiment, job, used in smoke_jobs("sweeps") if used == algorithm]
+    names = (algorithm, f"jl_{algorithm}")
+    jobs = [(experiment, job) for experiment, job, used in smoke_jobs("sweeps") if used in names]
     touched = {experiment for experiment, _ in jobs}
     touched |= {whole for whole, parts in PARTS.items() if touched & set(parts)}
     return [
@@ -184,6 +185,8 @@ def certified_jobs_of(experiment: str, *entries: str) -> list[str]:
                 *[line for name in CURVES for line in downstream(name)],
                 *sweeps_of("dp_gd"),
                 "Auditing dp_gd",
+                # Which wraps it there.
+                "Auditing jl_method",
                 PRIVACY,
             ],
             id="an algorithm of two experiments",
@@ -197,10 +200,10 @@ def certified_jobs_of(experiment: str, *entries: str) -> list[str]:
         pytest.param(
             "tables/__init__.py",
             with_statement,
-            # The figure of a table with parts shows numbers of the table.
+            # These figures show numbers of their tables.
             [
                 *(f"Writing the table of {name}" for name in EXPERIMENTS),
-                *(f"Drawing {name}" for name in PARTS),
+                *(f"Drawing {name}" for name in (*PARTS, "abg23_lower_bounds")),
                 PRIVACY,
             ],
             id="writing of tables",

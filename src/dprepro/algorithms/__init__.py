@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _NOT_ALGORITHMS = {"base"}
 _REDUCTION, _REDUCED = "jl_method", "jl_"
+# What the JL method wraps when it is audited.
+AUDITED_BASE = "dp_gd"
 
 
 def names() -> list[str]:
@@ -53,7 +55,7 @@ def get_algorithm(name: str) -> Algorithm:
 
 
 def modules_of(name: str) -> list[str]:
-    """Return the modules that an algorithm is made of; the JL method alone may wrap any."""
-    base = _wrapped(name)
-    files = names() if name == _REDUCTION else [name] if base is None else [_REDUCTION, base]
+    """Return the modules that an algorithm is made of; of the JL method by itself those of its audit."""
+    base = AUDITED_BASE if name == _REDUCTION else _wrapped(name)
+    files = [name] if base is None else [_REDUCTION, base]
     return [f"{__name__}.{file}" for file in files]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dprepro.algorithms import get_algorithm
+from dprepro.algorithms import AUDITED_BASE, get_algorithm
 from dprepro.algorithms.base import LARGEST_WORK, Algorithm, Condition, Letter, Plan, Setting, UtilityBound
 from dprepro.errors import UserError, VacuousSetting
 from dprepro.metrics import GRADIENT_NORM, SQUARED_GRADIENT
@@ -136,7 +136,7 @@ class JLMethod(Algorithm):
         """Return the linear loss for wrapped gradient descent; the output has the record's coordinate."""
         from dprepro.privacy.cases import linear_case
 
-        return linear_case(50, {"base": "dp_gd", "T": 10, "k": 32, "clip": "rows"})
+        return linear_case(50, {"base": AUDITED_BASE, "T": 10, "k": 32, "clip": "rows"})
 
     def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> JLPlan:
         """Choose k and the bound on the embedded rows, then plan the wrapped algorithm in R^k."""
