@@ -52,6 +52,10 @@ class Loss:
         """Return the derivative of phi in t, a subgradient where phi has a kink."""
         return self.outer * self.core(xp, self.inner * t, y) + self.constant
 
+    def turn(self, xp: Any, t: Array, s: Array, y: Array) -> Array:
+        """Return the derivative at t minus that at s, without the constant, which cancels."""
+        return self.outer * (self.core(xp, self.inner * t, y) - self.core(xp, self.inner * s, y))
+
     def curvature(self, xp: Any, t: Array, y: Array) -> Array:
         """Return the second derivative of phi in t, that of one side where there are two."""
         raise NotImplementedError

@@ -328,6 +328,11 @@ class Execution:
         """Return the largest of some values on the host: to judge whether a computation has come to its end."""
         return float(np.max(self._backend.to_host(values)))
 
+    def require_double(self, who: str, why: str) -> None:
+        """Refuse single precision for algorithms whose privacy rounding would break."""
+        if self.zeros().dtype != self.xp.float64:
+            raise UserError(f"{who} in double precision only: {why}; use dtype float64.")
+
     @property
     def loss(self) -> Loss:
         """The loss whose gradients are taken; it sees no data."""

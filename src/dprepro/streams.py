@@ -31,7 +31,7 @@ _PIECE_WORDS = 8192
 # Draws of unknown length start 2^96 counters apart: no two of them can meet.
 _DRAW_BITS = 96
 # Steps that one generator serves where a draw takes no fixed number of words.
-_DRAWN_STEPS = 64
+DRAWN_STEPS = 64
 # Running out of words must be rarer than this.
 _NEVER = 1e-30
 
@@ -197,12 +197,12 @@ class Streams:
     ) -> np.ndarray:
         """Return steps of `draw`, which is called for aligned blocks: how steps are asked for changes nothing."""
         block = np.zeros((steps, self.slots, width), dtype=np.int64)
-        numbers = range(first_step // _DRAWN_STEPS, (first_step + steps - 1) // _DRAWN_STEPS + 1)
+        numbers = range(first_step // DRAWN_STEPS, (first_step + steps - 1) // DRAWN_STEPS + 1)
         for slot, words in self._words.items():
             for number in numbers:
-                start = number * _DRAWN_STEPS
-                low, high = max(first_step, start), min(first_step + steps, start + _DRAWN_STEPS)
-                drawn = draw(words.generator(number), _DRAWN_STEPS)
+                start = number * DRAWN_STEPS
+                low, high = max(first_step, start), min(first_step + steps, start + DRAWN_STEPS)
+                drawn = draw(words.generator(number), DRAWN_STEPS)
                 block[low - first_step : high - first_step, slot, :] = drawn[low - start : high - start]
         return block
 

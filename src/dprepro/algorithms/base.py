@@ -31,6 +31,10 @@ LARGEST_N = 10**30
 LARGEST_WORK = 10**15
 # Beyond any use; keeps the arithmetic of the plans within floating-point numbers.
 LARGEST_LETTER = 1e100
+# Why phased SGD, by itself or within another algorithm, refuses single precision.
+SHRINKING_STEPS = (
+    "its steps shrink below the resolution of float32, where rounding moves them further than the noise covers"
+)
 
 _NEED_TEXTS = {
     "smooth": ("a smooth loss", "choose another loss"),
@@ -266,6 +270,14 @@ class Letter:
         if not (0.0 < number < LARGEST_LETTER):
             raise UserError(f"{name} of {algorithm} is {value!r}: give a finite number > 0 ({self.meaning}).")
         return self.kind(number)
+
+
+def beyond_the_loss(problem: ProblemSpec) -> tuple[Condition, ...]:
+    """Return the condition that fails where a theorem on the gradient of the loss over R^d does not cover a problem."""
+    if problem.regularizer.name == "none" and "unconstrained" in problem.properties:
+        return ()
+    text = "no regularizer and no constraint"
+    return (Condition(text, False, "the theorem bounds the gradient of the loss alone, over R^d"),)
 
 
 def refuse_vacuous(setting: Setting, works: Callable[[float], bool], what: str, why: str, letter: str = "T") -> None:

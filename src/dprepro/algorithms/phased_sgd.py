@@ -15,7 +15,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, smallest_n
+from dprepro.algorithms.base import (
+    SHRINKING_STEPS,
+    Algorithm,
+    Condition,
+    Letter,
+    Plan,
+    Setting,
+    UtilityBound,
+    smallest_n,
+)
 from dprepro.errors import UserError, VacuousSetting
 from dprepro.losses import Loss, PiecewiseLinear
 from dprepro.privacy.events import GaussianEvent, ParallelEvent, QueryPart
@@ -122,11 +131,7 @@ class PhasedSGD(Algorithm):
 
     def run(self, plan: PhasedSGDPlan, ex: Execution) -> Array:
         """Execute Algorithm 4; comments give its line numbers. Points that noise took out of the set are projected."""
-        if ex.zeros().dtype != ex.xp.float64:
-            raise UserError(
-                "phased_sgd runs in double precision only: its steps shrink below the resolution of float32, where "
-                "rounding moves them further than the noise covers; use dtype float64."
-            )
+        ex.require_double("phased_sgd runs", SHRINKING_STEPS)
         ex.replace_loss(_smoothed(ex.loss, plan))
         w = ex.start()  # 1
         for k in range(1, plan.K + 1):  # 7

@@ -18,7 +18,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms._rounds import PHASES, Phase, Round, Schedule
-from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, refuse_vacuous
+from dprepro.algorithms.base import (
+    SHRINKING_STEPS,
+    Algorithm,
+    Condition,
+    Letter,
+    Plan,
+    Setting,
+    UtilityBound,
+    refuse_vacuous,
+)
 from dprepro.errors import UserError, VacuousSetting
 from dprepro.geometry import L2Ball
 from dprepro.metrics import GRADIENT_NORM
@@ -130,11 +139,8 @@ class RecursiveRegularization(Algorithm):
 
     def run(self, plan: RecursivePlan, ex: Execution) -> Array:
         """Execute Algorithm 3; comments give its line numbers. The loop goes to T, whose point is the output."""
-        if plan.subroutine == "phased_sgd" and ex.zeros().dtype != ex.xp.float64:
-            raise UserError(
-                "recursive_regularization runs phased_sgd in double precision only: its steps shrink below the "
-                "resolution of float32, where rounding moves them further than the noise covers; use dtype float64."
-            )
+        if plan.subroutine == "phased_sgd":
+            ex.require_double(f"{self.name} runs phased_sgd", SHRINKING_STEPS)
         solve = _phased_sgd if plan.subroutine == "phased_sgd" else _noisy_gd
         w_bar, centre = ex.start(), ex.zeros()  # 1
         for r in plan.schedule.rounds():  # 3

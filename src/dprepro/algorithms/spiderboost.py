@@ -15,7 +15,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, refuse_vacuous
+from dprepro.algorithms.base import (
+    Algorithm,
+    Condition,
+    Letter,
+    Plan,
+    Setting,
+    UtilityBound,
+    beyond_the_loss,
+    refuse_vacuous,
+)
 from dprepro.errors import UserError
 from dprepro.metrics import GRADIENT_NORM
 from dprepro.privacy.events import GaussianEvent, QueryPart
@@ -159,11 +168,8 @@ class SpiderBoost(Algorithm):
         A constraint is kept by projection and the gradient of a regulariser is added to each step: neither sees data.
         """
         xp = ex.xp
-        if ex.zeros().dtype != xp.float64:
-            raise UserError(
-                f"{self.name} runs in double precision only: the noise of a difference shrinks with the distance, the "
-                "rounding of its gradients does not; use dtype float64."
-            )
+        why = "the noise of a difference shrinks with the distance, the rounding of its gradients does not"
+        ex.require_double(f"{self.name} runs", why)
         chosen = ex.uniform_index(plan.T) if plan.output == "uniform" else None
         anchors, variations = _anchors(plan, ex), _variations(plan, ex)
         w = w_before = output = ex.start()
@@ -302,10 +308,7 @@ def _conditions(setting: Setting, eta: float) -> tuple[Condition, ...]:
     )
     if setting.noisy and setting.variant == "published":
         conditions += (Condition("epsilon <= 1", setting.epsilon <= 1.0, f"epsilon = {setting.epsilon:g}"),)
-    if problem.regularizer.name != "none" or "unconstrained" not in problem.properties:
-        text = "no regularizer and no constraint"
-        conditions += (Condition(text, False, "the theorem bounds the gradient of the loss alone, over R^d"),)
-    return conditions
+    return conditions + beyond_the_loss(problem)
 
 
 def _utility(setting: Setting, F0: float) -> UtilityBound:

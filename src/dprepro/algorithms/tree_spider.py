@@ -24,6 +24,7 @@ from dprepro.algorithms.base import (
     Plan,
     Setting,
     UtilityBound,
+    beyond_the_loss,
     refuse_vacuous,
     smallest_n,
 )
@@ -104,7 +105,7 @@ class TreeSpider(Algorithm):
         problem = setting.problem
         L0, L1, F0, p = problem.G, problem.L, given.get("F0", 1.0), _probability(given)
         T, b, D = _shape(setting, given)
-        alpha = given.get("alpha") or math.sqrt(2.0) * L0 * _rate(problem.n, problem.d, _epsilon(setting))
+        alpha = given.get("alpha") or _alpha(setting)
         beta = given.get("beta") or alpha * min(1.0, math.sqrt(b / problem.d) * _epsilon(setting))
         C = _constant(setting, T, D, F0, p)
         alpha_tilde = given.get("alpha_tilde") or C * alpha
@@ -122,7 +123,7 @@ class TreeSpider(Algorithm):
                 "ABG23, Theorem 3.2",
                 GRADIENT_NORM,
                 "3 sqrt(2) L0 C max(n^(-1/3), (sqrt(d) / (n epsilon))^(1/2)); in practice C = 1, and mu/2 for epsilon",
-                3.0 * math.sqrt(2.0) * L0 * C * _rate(problem.n, problem.d, _epsilon(setting)),
+                3.0 * C * _alpha(setting),
             ),
             # The root's is attained by linear losses; both kinds have the same noise for their sensitivity.
             events=(DisjointGaussianEvent(ESTIMATE, sigmas, sensitivities, T * 2**D),),
@@ -248,6 +249,11 @@ def _epsilon(setting: Setting) -> float:
 def _rate(n: float, d: int, epsilon: float) -> float:
     """Return max(n^(-1/3), (sqrt(d)/(n epsilon))^(1/2))."""
     return float(max(n ** (-1.0 / 3.0), math.sqrt(math.sqrt(d) / (n * epsilon))))
+
+
+def _alpha(setting: Setting) -> float:
+    """Return the theorem's alpha, sqrt(2) L0 times the rate."""
+    return math.sqrt(2.0) * setting.problem.G * _rate(setting.problem.n, setting.problem.d, _epsilon(setting))
 
 
 def _noise_multiplier(setting: Setting) -> float:
@@ -376,8 +382,7 @@ def _refuse_the_first_leaf(setting: Setting, given: Mapping[str, Any], F0: float
 def printed_alpha_tilde(setting: Setting, F0: float = 1.0, p: float = 0.1) -> float:
     """Return alpha_tilde as the theorem has it, for runs that show what it does."""
     T, _, D = _shape(setting, {})
-    alpha = math.sqrt(2.0) * setting.problem.G * _rate(setting.problem.n, setting.problem.d, _epsilon(setting))
-    return _constant(setting, T, D, F0, p) * alpha
+    return _constant(setting, T, D, F0, p) * _alpha(setting)
 
 
 def _conditions(setting: Setting, given: Mapping[str, Any], shape: tuple[int, int, int], short: float) -> Conditions:
@@ -399,10 +404,7 @@ def _conditions(setting: Setting, given: Mapping[str, Any], shape: tuple[int, in
     if setting.variant == "published" and setting.noisy:
         text = "epsilon <= 1, for which the classical Gaussian noise is proved"
         conditions += (Condition(text, setting.epsilon <= 1.0, f"epsilon = {setting.epsilon:g}"),)
-    if problem.regularizer.name != "none" or "unconstrained" not in problem.properties:
-        text = "no regularizer and no constraint"
-        conditions += (Condition(text, False, "the theorem bounds the gradient of the loss alone, over R^d"),)
-    return conditions
+    return conditions + beyond_the_loss(problem)
 
 
 ALGORITHM = TreeSpider()

@@ -31,7 +31,7 @@ from dprepro.privacy.events import (
     leaves,
     replace_leaves,
 )
-from dprepro.streams import Streams
+from dprepro.streams import DRAWN_STEPS, Streams
 
 Array = Any
 CountedEvent = (
@@ -48,8 +48,6 @@ CountedEvent = (
 BLOCK_STEPS = 256
 # Releases on disjoint batches whose noise is drawn at one time.
 DISJOINT_STEPS = 32
-# Steps whose batches are drawn as counts of atoms at one time.
-COUNTED_STEPS = 64
 
 
 @dataclass(frozen=True)
@@ -147,7 +145,7 @@ class GaussianMechanism(Mechanism):
         if int(copies.sum()) != part.population:
             raise LedgerMismatch(f"The event {self.event.label!r} is planned for {part.population} records, not these.")
         draw = self._indices.binomials if part.poisson else self._indices.hypergeometrics
-        for first, steps in self._blocks(releases, COUNTED_STEPS):
+        for first, steps in self._blocks(releases, DRAWN_STEPS):
             noise = self._noise_block(first, steps)
             counts = draw(first, steps, part.batch, copies)
             for step in range(steps):

@@ -67,11 +67,11 @@ class EmbeddedRisk:
 
     def batch_gradient(self, W: Array, batch: FreshBatch) -> Array:
         """Return the mean gradient over the samples of each replicate's batch."""
-        return self._over(batch.rows, self._shares(batch), self._slope, W)
+        return self._over(batch.rows, batch.weights(self.backend), self._slope, W)
 
     def batch_difference(self, W: Array, V: Array, batch: FreshBatch) -> Array:
         """Return the mean of grad f(w, z) - grad f(v, z) over the samples of each replicate's batch."""
-        return self._over(batch.rows, self._shares(batch), self._turn, W, V)
+        return self._over(batch.rows, batch.weights(self.backend), self._turn, W, V)
 
     def sample_gradients(self, W: Array, index: Array | PoissonBatch | FreshBatch) -> Array:
         """Return each replicate's mean gradient over its batch, named as in `EmpiricalRisk.sample_gradients`."""
@@ -101,14 +101,7 @@ class EmbeddedRisk:
         return self.loss.derivative(self.backend.xp, at_w, y)
 
     def _turn(self, y: Array, at_w: Array, at_v: Array) -> Array:
-        xp, loss = self.backend.xp, self.loss
-        return loss.outer * (loss.core(xp, loss.inner * at_w, y) - loss.core(xp, loss.inner * at_v, y))
-
-    def _shares(self, batch: FreshBatch) -> Array:
-        """Return what each row counts in a batch: (rows, K), or (rows, 1) where all rows count the same."""
-        if batch.shares is not None:
-            return batch.shares
-        return self.backend.zeros((batch.rows.stop - batch.rows.start, 1)) + 1.0 / batch.size
+        return self.loss.turn(self.backend.xp, at_w, at_v, y)
 
     def _over(self, rows: slice, shares: Array, slopes: Callable[..., Array], *points: Array) -> Array:
         """Return the mean of slope * s Phi x over rows with shares, the slope a function of y and <s Phi x, point>."""

@@ -136,6 +136,12 @@ class FreshBatch:
     rows: slice
     shares: Array | None = None
 
+    def weights(self, backend: Backend) -> Array:
+        """Return what each row counts in the batch: (rows, K), or (rows, 1) where all replicates count the same."""
+        if self.shares is not None:
+            return self.shares
+        return backend.zeros((self.rows.stop - self.rows.start, 1)) + 1.0 / self.size
+
 
 class EmpiricalRisk:
     """The problem on a device. All methods take and return arrays of the backend.
@@ -210,7 +216,7 @@ class EmpiricalRisk:
         xp, loss = self.backend.xp, self.spec.loss
 
         def turns(y: Array, at_w: Array, at_v: Array) -> Array:
-            return loss.outer * (loss.core(xp, loss.inner * at_w, y) - loss.core(xp, loss.inner * at_v, y))
+            return loss.turn(xp, at_w, at_v, y)
 
         return self._over_fresh(batch, turns, W, V)
 
@@ -262,7 +268,7 @@ class EmpiricalRisk:
         xp, loss = self.backend.xp, self.spec.loss
 
         def slopes(records: Array, y: Array, at_w: Array, at_v: Array) -> Array:
-            turn = loss.outer * (loss.core(xp, loss.inner * at_w, y) - loss.core(xp, loss.inner * at_v, y))
+            turn = loss.turn(xp, at_w, at_v, y)
             return turn if clip is None else self._clipped(turn, records, clip)
 
         return self._combine(index, slopes, W, V)

@@ -25,7 +25,7 @@ class VectorRisk(EmpiricalRisk):
 
     def batch_gradient(self, W: Array, batch: FreshBatch) -> Array:
         """Return the mean of grad f(w_k, z) over the samples of replicate k's batch: (K, d) -> (K, d)."""
-        return self._loss.mean_gradient(self.backend.xp, W, *self._atoms(batch.rows), self._shares(batch))
+        return self._loss.mean_gradient(self.backend.xp, W, *self._atoms(batch.rows), batch.weights(self.backend))
 
     def batch_difference(self, W: Array, V: Array, batch: FreshBatch) -> Array:
         """Return the mean of grad f(w_k, z) - grad f(v_k, z) over the samples of replicate k's batch."""
@@ -67,11 +67,6 @@ class VectorRisk(EmpiricalRisk):
             return self._weights[:, None]
         return self.backend.zeros((self._rows, 1)) + 1.0 / self._rows
 
-    def _shares(self, batch: FreshBatch) -> Array:
-        if batch.shares is not None:
-            return batch.shares
-        return self.backend.zeros((batch.rows.stop - batch.rows.start, 1)) + 1.0 / batch.size
-
     def _named(self, index: Array | PoissonBatch | FreshBatch) -> FreshBatch:
         """Return the batch of the named records as shares of all rows (M, K)."""
         if isinstance(index, FreshBatch):
@@ -82,7 +77,7 @@ class VectorRisk(EmpiricalRisk):
             )
         xp = self.backend.xp
         drawn = index[:, None] if index.ndim == 1 else index
-        # A row of zeros stands behind the data, which the label of a batch never is: one column per record number.
+        # How often each row is named; the row of zeros behind the data never is.
         hits = drawn[:, :, None] == xp.arange(self._rows, device=drawn.device)[None, None, :]
         counts = xp.sum(xp.astype(hits, self.backend.zeros((1,)).dtype), axis=1)
         return FreshBatch(drawn.shape[1], slice(0, self._rows), xp.matrix_transpose(counts) / drawn.shape[1])
