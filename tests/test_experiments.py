@@ -76,13 +76,29 @@ GOOD_SWEEPS: dict[str, Any] = {
             "dataset": {"name": "synthetic_logistic", "seed": 0, "repeated": False, "parameters": {"margin": 3}},
             "base": {"n": 100, "d": 3, "epsilon": 1},
             "sweeps": {"n": [100, 200], "noise": [0.1, 0.2]},
-        }
+        },
+        # A problem with a family is in no series.
+        "small": {
+            "title": "a problem of a series",
+            "metric": "Goldstein stationarity",
+            "loss": "logistic",
+            "regularizer": {},
+            "constraint": None,
+            "radius": 0.5,
+            "reach": 0.5,
+            "series": {"name": "along d", "axis": "d", "value": 3},
+            "delta_power": 1.5,
+            "dataset": {"name": "synthetic_logistic"},
+            "base": {"n": 100, "d": 3, "epsilon": 1},
+            "sweeps": {"n": [100, 200]},
+        },
     },
     "methods": {
         "dp-gd": {
             "label": "DP-GD",
             "algorithm": "dp_gd",
             "variants": ["published", "certified"],
+            "replicates": 6,
             "parameters": {"T": 5},
             "tune": {"eta": [0.5, 1.0]},
             "problems": ["logit"],
@@ -94,6 +110,7 @@ GOOD_SWEEPS: dict[str, Any] = {
                 "complexity": "n",
                 "exponents": {"n": -1},
                 "log_exponents": {"n": 2},
+                "samples": {"d": 1},
                 "evaluations": 1,
                 "evaluations_log_power": 1,
                 "nonsmooth": True,
@@ -141,14 +158,22 @@ def walk(name: str) -> Iterator[tuple[Place, dict[str, Any]]]:
         rules = whole["$defs"][rules["$ref"].rpartition("/")[2]] if "$ref" in rules else rules
         yield path, rules
         for key, inner in rules.get("properties", {}).items():
-            yield from below((*path, key), inner, content[key])
+            # Keys that exclude each other stand in two entries.
+            if key in content:
+                yield from below((*path, key), inner, content[key])
         if isinstance(rules.get("items"), dict):
             yield from below((*path, 0), rules["items"], content[0])
         if isinstance(rules.get("additionalProperties"), dict):
-            entry = next(iter(content))
-            yield from below((*path, entry), rules["additionalProperties"], content[entry])
+            for entry in (key for key in content if key not in rules.get("properties", {})):
+                yield from below((*path, entry), rules["additionalProperties"], content[entry])
 
     yield from below((), whole, GOOD[name])
+
+
+def reach(content: Any, path: Place) -> Any:
+    for part in path:
+        content = content[part]
+    return content
 
 
 # The key `kind` chooses the schema, so mistakes in it are answered differently; it has tests of its own.
@@ -167,17 +192,12 @@ NAMED = [
     for path, rules in walk(name)
     if rules.get("additionalProperties") is False
     for key in rules["properties"]
+    if key in reach(GOOD[name], path)
 ]
 
 
 def dotted(value: Any) -> str:
     return ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def reach(content: Any, path: Place) -> Any:
-    for part in path:
-        content = content[part]
-    return content
 
 
 def assert_one_sentence(text: str) -> None:
@@ -233,6 +253,13 @@ def changed(name: str, path: Place, value: Any) -> dict[str, Any]:
 
 def test_the_good_example_of_these_tests_has_every_key_and_loads(load: Callable[..., Any]) -> None:
     assert len(KEYS) == len(set(KEYS)) >= 30
+    for name in GOOD:
+        places = list(walk(name))
+        for _, rules in places:
+            held = [reach(GOOD[name], path) for path, others in places if others is rules]
+            assert set(rules.get("properties", {})) <= set().union(
+                *(entry for entry in held if isinstance(entry, dict))
+            )
     (experiment,) = load()
     assert experiment.spec["replicates"] == 3, "the override counts"
     assert [job.id for job in experiment.jobs()] == [
@@ -716,3 +743,138 @@ def test_populations_are_told_by_their_names() -> None:
     loaded = {name: datasets.load(name, rows=64).population for name in datasets.names() if "_" in name}
     populations = {name for name, population in loaded.items() if population is not None}
     assert populations == {name for name in datasets.names() if name.startswith("population_")}
+
+
+def test_a_method_may_have_its_own_values_on_every_problem(load: Callable[..., Any]) -> None:
+    content = copy.deepcopy(GOOD_SWEEPS)
+    content["problems"]["other"] = content["problems"]["logit"]
+    method = content["methods"]["dp-gd"]
+    method |= {"problems": {"logit": {"n": [150, 250]}, "other": None}, "replicates": 6}
+    del method["tune"], method["sweeps"]
+    (experiment,) = load(experiment=content)
+    found = {job.spec["problem"]: job.spec for job in experiment.jobs()}
+    sizes = {key: [p["value"] for p in spec["points"] if p["axis"] == "n"] for key, spec in found.items()}
+    assert sizes == {"logit": [150, 250], "other": [100, 200]}
+    assert {spec["replicates"] for spec in found.values()} == {6}
+
+
+@pytest.mark.parametrize(
+    ("problems", "message"),
+    [
+        ({"probit": {"n": [100]}}, "unknown problem 'probit'"),
+        ({"logit": {"n": [100.5]}}, "the axis n has the value 100.5"),
+        ({"logit": {"colour": [1]}}, "has no parameter colour"),
+        ({"logit": {"n": []}}, "methods.dp-gd.problems"),
+    ],
+)
+def test_mistakes_in_a_methods_own_values_are_named(problems, message, refusal) -> None:
+    assert message in refusal("sweeps", changed("sweeps", ("methods", "dp-gd", "problems"), problems))
+
+
+def in_series(**changes: Any) -> dict[str, Any]:
+    """The good sweep with two problems in its series and a method on both; None drops a key, `__` goes inwards."""
+    content = copy.deepcopy(GOOD_SWEEPS)
+    small = content["problems"]["small"]
+    wide = {"series": {"name": "along d", "axis": "d", "value": 5}, "base": {"n": 100, "d": 5, "epsilon": 1}}
+    content["problems"]["wide"] = copy.deepcopy(small) | wide
+    own = {"small": {"n": [150, 250]}, "wide": None}
+    content["methods"]["two"] = {"label": "Two", "algorithm": "dp_gd", "variants": ["certified"], "problems": own}
+    for place, value in changes.items():
+        *path, key = ("methods" if place.startswith("two") else "problems", *place.split("__"))
+        inner = reach(content, tuple(path))
+        inner.pop(key, None)
+        if value is not None:
+            inner[key] = value
+    return content
+
+
+def along(axis: str, value: float, name: str = "along d") -> dict[str, Any]:
+    return {"name": name, "axis": axis, "value": value}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"wide__series": along("d", 5, "another")},
+        {"wide__series": along("1/epsilon", 1, "another")},
+        {"small__series": along("1/beta", 3), "wide__series": along("1/beta", 7)},
+        {"two__base": {"d": 5}, "two__problems": ["wide"]},
+        {"two__base": {"epsilon": "inf"}},
+        {"two__problems": ["small"], "two__sweeps": {"n": [50, 60], "epsilon": [1]}},
+        {"two__problems": {"small": None}, "two__sweeps": {"n": [50, 60]}},
+    ],
+    ids=str,
+)
+def test_series_that_can_be_told_load(changes: dict[str, Any], load: Callable[..., Any]) -> None:
+    assert load({**GOOD_CONFIG, "overrides": {}}, in_series(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"small__series": along("d", 5)}, "problems.small.series is at d = 5, but the base has 3; make them equal."),
+        (
+            {"small__series": along("1/epsilon", 2)},
+            "problems.small.series is at 1/epsilon = 2, but the base has 1; make them equal.",
+        ),
+        (
+            {"small__series": along("1/epsilon", 2), "small__base": {"n": 100, "epsilon": "inf"}},
+            "problems.small.series is at 1/epsilon = 2, but the base has 0; make them equal.",
+        ),
+        ({"small__reach": None}, "problems.small is in a series, but says not what is to be reached; add reach."),
+        (
+            {"wide__series": None},
+            "problems.wide has reach, but is in no series, where samples are told; add series or drop reach.",
+        ),
+        (
+            {"small__metric": "gradient norm"},
+            "problems.small has a radius, which only the metric 'Goldstein stationarity' uses; drop it or change",
+        ),
+        *(
+            ({f"small__{key}": value}, f"problems.small.metric is 'Goldstein stationarity', which needs no {need}")
+            for key, value, need in (
+                ("regularizer", {"l2": 0.5}, "regularizer"),
+                ("regularizer", {"l1": 0.5}, "regularizer"),
+                ("constraint", "l2_ball:1.0", "constraint"),
+            )
+        ),
+        (
+            {"small__family": {"margin": [3, 4]}},
+            "problems.small is in a series, but has a family, each member with its own samples; drop one of them.",
+        ),
+        (
+            {"wide__series": along("d", 3), "wide__base": {"n": 100, "d": 3, "epsilon": 1}},
+            "problems.wide.series is at d = 3, and so is problems.small in 'along d'; drop one of them.",
+        ),
+        (
+            {"wide__series": along("1/epsilon", 1)},
+            "problems.wide.series is along 1/epsilon, but others of 'along d' along d; give them one axis.",
+        ),
+        (
+            {"two__base": {"d": 64}},
+            "methods.two: the series of small is at d = 3, but the method's base has 64; make them equal.",
+        ),
+        (
+            {"two__sweeps": {"n": [50, 60]}},
+            "methods.two has sweeps and values in problems, which go before; drop one of them.",
+        ),
+        (
+            {"two__problems": {"small": {"n": [150]}}},
+            "methods.two has fewer than two n on small, which is in a series; give at least two.",
+        ),
+        ({"two__problems": {"small": {"d": [3, 5]}}}, "methods.two has fewer than two n on small"),
+        ({"two__problems": ["small"], "two__sweeps": {"epsilon": [1, 2]}}, "methods.two has fewer than two n on small"),
+        ({"wide__sweeps": {"n": [100]}}, "methods.two has fewer than two n on wide"),
+        (
+            {"two__claims": {"samples": {"qqqq": 1}}},
+            "unknown key 'qqqq' in methods.two.claims.samples; use one of d, 1/epsilon, 1/beta.",
+        ),
+        ({"two__claims": {"samples": {"epsilon": -1}}}, "'epsilon' in methods.two.claims.samples; did you mean '1/eps"),
+    ],
+    ids=str,
+)
+def test_series_that_cannot_be_told_are_refused(
+    changes: dict[str, Any], message: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    assert message in refusal("sweeps", in_series(**changes))

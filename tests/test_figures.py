@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.text import Text
 
+from dprepro import origin
 from dprepro.figures import parts, style, sweeps
 
 LONG = "A method with a name that is as long as names of methods ever get"
@@ -43,7 +44,8 @@ def line(problem: str, method: str, variant: str = "published", **changes: Any) 
             | {"problem": problem, "entry": method, "algorithm": method.split(",")[0], "method": method}
             | {"variant": variant, "axis": wanted["axis"], "axis_value": float(value), "member": wanted["member"]}
             | {"metric": wanted["metric"], "value": error, "value_at_zero": wanted["zero"], "replicate": replicate}
-            | {"gradient_evaluations": 3.0 * at["n"], "samples": at["n"], "rounds": 1.0, "bound_value": error}
+            | {"gradient_evaluations": 3.0 * at["n"], "function_evaluations": 0.0}
+            | {"samples": at["n"], "rounds": 1.0, "bound_value": error}
             | {"seconds": 1e-6 * at["n"], "delta": 1e-5, "epsilon_accounted": at["epsilon"], "set_here": ""}
             | {
                 "privacy_verdict": "private",
@@ -271,3 +273,14 @@ def test_the_foot_of_a_table_of_parts_gives_sizes_privacy_and_replicates() -> No
     found, _ = drawn_parts(one=one, two=line("q", "M", replicates=16))
     foot = found.texts[-1].get_text()
     assert "n = 512 to 32,768; d = 8; epsilon = 0.25 to 4; delta = 1e-05; 4 to 16 replicates" in foot
+
+
+def test_a_method_with_replicates_of_its_own_is_counted_by_itself() -> None:
+    said = "95 % interval over 8 to 16 replicates"
+    rare = line("q", "M", replicates=8).assign(entry="m-at-another-n")
+    both = pd.concat([line("p", "M", replicates=16), rare])
+    assert origin.data_line(both, metadata_of(both)).endswith(said)
+    assert "95 % interval over 8 replicates" in origin.data_line(rare, metadata_of(rare))
+    found, caption = drawn_parts(one=both)
+    assert "; 8 to 16 replicates" in found.texts[-1].get_text().replace("\n", " ")
+    assert said in caption

@@ -83,7 +83,9 @@ def test_a_method_without_privacy_runs_without_noise(tmp_path: Any) -> None:
 
 
 def test_a_parameter_of_the_dataset_can_be_an_axis() -> None:
-    (job,) = SweepExperiment("trial", {**GOOD_SWEEPS, "methods": {"m": _plain()}}, 1, "cpu").jobs()
+    (job,) = SweepExperiment(
+        "trial", {**GOOD_SWEEPS, "methods": {"m": _plain() | {"problems": ["logit"]}}}, 1, "cpu"
+    ).jobs()
     points = [point for point in job.spec["points"] if point["axis"] == "noise"]
     assert [point["dataset"]["parameters"]["noise"] for point in points] == [0.1, 0.2]
     assert all(point["dataset"]["parameters"]["margin"] == 3 for point in points)

@@ -33,6 +33,8 @@ _BINARY_CODES: tuple[tuple[float, float], ...] = ((-1.0, 1.0), (0.0, 1.0), (1.0,
 class Solution:
     """What `solve` returns. `w` has one row per replicate; `seconds` is time per replicate (see `RunResult`).
 
+    `function_evaluations` counts values of one sample's loss, which only algorithms without gradients ask for.
+
     `failures` counts replicates whose output is not finite or is worse than w = 0; `notes` says what was done
     to the input (labels recoded, for instance).
     """
@@ -40,6 +42,7 @@ class Solution:
     w: np.ndarray
     objective: np.ndarray
     gradient_evaluations: int
+    function_evaluations: int
     seconds: float
     plan: Plan
     certificate: dict[str, Any]
@@ -50,7 +53,7 @@ class Solution:
 
     @property
     def trajectory(self) -> pd.DataFrame:
-        """A tidy table: one row per replicate and checkpoint."""
+        """A tidy table: one row per replicate and checkpoint; with function evaluations if there were any."""
         import pandas as pd
 
         replicates, checkpoints = self.result.objective.shape
@@ -58,7 +61,7 @@ class Solution:
             {
                 "replicate": np.repeat(self.result.replicates, checkpoints),
                 "round": np.tile(self.result.rounds, replicates),
-                "gradient_evaluations": np.tile(self.result.gradient_evaluations, replicates),
+                **{name: np.tile(count, replicates) for name, count in self.result.counts().items()},
                 "objective": self.result.objective.ravel(),
                 "seconds": np.tile(self.result.seconds, replicates),
             }
@@ -121,10 +124,11 @@ def solve(
         w=result.w,
         objective=result.final_objective,
         gradient_evaluations=int(result.gradient_evaluations[-1]),
+        function_evaluations=int(result.function_evaluations[-1]),
         seconds=float(result.seconds[-1]),
         plan=plan,
         certificate=certify(plan),
-        provenance=_provenance(features, labels, int(seed), backend, plan),
+        provenance=_provenance(features, labels, int(seed), backend, plan) | result.economy,
         failures=int(np.sum(failed)),
         notes=notes,
         result=result,

@@ -24,6 +24,10 @@ class RunFailed(Exception):
     exit_code = 1
 
 
+# What to do about a lack of memory.
+SHORT_OF_MEMORY = "give the job more memory, fewer rows or features, or a narrower tile"
+
+
 class LedgerMismatch(RunFailed):
     """The noise that was drawn is not the noise that the plan accounts for; the result is discarded."""
 

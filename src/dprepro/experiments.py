@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import functools
 import hashlib
 import itertools
 import json
@@ -11,15 +12,21 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dprepro.errors import UserError
 from dprepro.jobs import TILE, Job, job_seed
+from dprepro.metrics import GOLDSTEIN
 from dprepro.parts import PartsExperiment
-from dprepro.sweeps import EPSILON, FEATURES, ROWS, SweepExperiment, candidates
+from dprepro.sweeps import EPSILON, FEATURES, ROWS, SweepExperiment, candidates, grids_of
+
+if TYPE_CHECKING:
+    from dprepro.algorithms.base import Algorithm
 
 # Where a checkout keeps its configuration; commands are run from its top folder.
 CONFIG = Path("config")
+# Papers whose claims are held against computations, with the figures that show something of it.
+FINDINGS: dict[str, tuple[str, ...]] = {"abg23": (), "klt25": ("gap", "lasry_lions")}
 
 
 @dataclass(frozen=True)
@@ -177,7 +184,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"The configuration file {path} does not exist: check the path.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -187,6 +194,18 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"The configuration file {path} does not hold keys and values: correct it.")
     return content
+
+
+def _parsed(text: str) -> Any:
+    """Return the content of a YAML text."""
+    import yaml
+
+    try:
+        # Written in C, if it is there, and ten times as fast.
+        return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        # The other one tells the line of a mistake better.
+        return yaml.safe_load(text)
 
 
 def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -235,6 +254,8 @@ def _explain(error: Any) -> str:
     if error.validator == "required":
         missing = next(key for key in error.validator_value if key not in error.instance)
         return f"the key {missing!r} is missing{inside}; add it."
+    if error.validator == "enum" and error.absolute_schema_path[-2] == "propertyNames":
+        return f"unknown key {error.instance!r}{inside}; {_suggest(error.instance, error.validator_value)}"
     if error.validator == "enum":
         return f"{place} is {error.instance!r}; use one of {', '.join(map(str, error.validator_value))}."
     advice = error.schema.get("description", error.message)
@@ -283,13 +304,14 @@ def _check_sweeps(spec: Mapping[str, Any], where: str) -> None:
                 "sweep, so drop the braces."
             )
         for name in method.get("problems", spec["problems"]):
-            _check_axes(method, spec["problems"][name], f"In {where}: methods.{entry}")
+            _check_axes(method, name, spec["problems"][name], f"In {where}: methods.{entry}")
     seen = set()
     for method in spec["methods"].values():
         for line in itertools.product([method["label"]], method["variants"], method.get("problems", spec["problems"])):
             if line in seen:
                 raise UserError(f"In {where}: two methods are called {line[0]!r} in the variant {line[1]}; rename one.")
             seen.add(line)
+    _check_series(spec, f"In {where}: ")
 
 
 def _check_swept(problem: Mapping[str, Any], where: str, place: str) -> None:
@@ -317,6 +339,11 @@ def _check_metric(problem: Mapping[str, Any], place: str) -> None:
     plain = not any(part.get("l1") for part in (problem["regularizer"], problem.get("nonsmooth", {})))
     needs = {
         "excess risk": {"a population_* dataset": _is_population(problem)},
+        GOLDSTEIN: {
+            "a radius": "radius" in problem,
+            "no regularizer": not any(problem["regularizer"].values()),
+            "no constraint": problem["constraint"] is None,
+        },
         "gradient norm": {"a smooth loss": loss.smooth, "a regularizer without l1": plain},
         "stationarity gap": {
             "a smooth loss": loss.smooth,
@@ -352,6 +379,71 @@ def _check_timed_axes(problem: Mapping[str, Any], grids: Mapping[str, Any], plac
         raise UserError(f"{place}.sweeps has the axis {others[0]!r}, but time is measured against n only; drop it.")
 
 
+def _check_series(spec: Mapping[str, Any], where: str) -> None:
+    """Check that problems in series, the keys that go with them and the methods on them tell samples along an axis."""
+    seen: dict[str, dict[float, str]] = {}
+    axes: dict[str, str] = {}
+    for key, problem in spec["problems"].items():
+        place = f"{where}problems.{key}"
+        _check_needed(problem, place)
+        if "series" not in problem:
+            continue
+        _check_value(problem["series"], problem["base"], f"{place}.series", "the base")
+        name, axis, value = (problem["series"][part] for part in ("name", "axis", "value"))
+        if axis != axes.setdefault(name, axis):
+            raise UserError(
+                f"{place}.series is along {axis}, but others of {name!r} along {axes[name]}; give them one axis."
+            )
+        twin = seen.setdefault(name, {}).setdefault(value, key)
+        if twin != key:
+            raise UserError(
+                f"{place}.series is at {axis} = {value:g}, and so is problems.{twin} in {name!r}; drop one of them."
+            )
+    for entry, method in spec["methods"].items():
+        _check_method_in_series(method, spec["problems"], f"{where}methods.{entry}")
+
+
+def _check_needed(problem: Mapping[str, Any], place: str) -> None:
+    """Check that a problem has the keys that a series and the Goldstein stationarity need, and no others of them."""
+    if "radius" in problem and problem["metric"] != GOLDSTEIN:
+        raise UserError(
+            f"{place} has a radius, which only the metric {GOLDSTEIN!r} uses; drop it or change the metric."
+        )
+    if "series" in problem and "reach" not in problem:
+        raise UserError(f"{place} is in a series, but says not what is to be reached; add reach.")
+    if "reach" in problem and "series" not in problem:
+        raise UserError(f"{place} has reach, but is in no series, where samples are told; add series or drop reach.")
+    if "series" in problem and "family" in problem:
+        raise UserError(
+            f"{place} is in a series, but has a family, each member with its own samples; drop one of them."
+        )
+
+
+def _check_value(series: Mapping[str, Any], base: Mapping[str, Any], place: str, said: str) -> None:
+    """Check that a series is at the value of its axis that a base has, where that has one."""
+    axis, value = series["axis"], series["value"]
+    key = axis.removeprefix("1/")
+    if key not in base:
+        return
+    own = 1.0 / float(base[key]) if axis.startswith("1/") else base[key]
+    if not math.isclose(own, value, rel_tol=1e-9):
+        raise UserError(f"{place} is at {axis} = {value:g}, but {said} has {own:g}; make them equal.")
+
+
+def _check_method_in_series(method: Mapping[str, Any], problems: Mapping[str, Any], place: str) -> None:
+    """Check that a method's own values are those it is run with, and that on a series they leave the axis alone."""
+    own = method.get("problems", problems)
+    if "sweeps" in method and isinstance(method.get("problems"), Mapping) and any(own.values()):
+        raise UserError(f"{place} has sweeps and values in problems, which go before; drop one of them.")
+    for key in own:
+        problem = problems[key]
+        if "series" not in problem:
+            continue
+        _check_value(problem["series"], method.get("base", {}), f"{place}: the series of {key}", "the method's base")
+        if len(grids_of(method, key, problem).get(ROWS, ())) < 2:
+            raise UserError(f"{place} has fewer than two n on {key}, which is in a series; give at least two.")
+
+
 def _is_population(problem: Mapping[str, Any]) -> bool:
     """Whether a problem's data are a distribution, which the names of such datasets say."""
     return str(problem["dataset"]["name"]).startswith("population_")
@@ -363,10 +455,10 @@ def _parameters(problem: Mapping[str, Any], axes: Mapping[str, Any]) -> dict[str
     return {**problem["dataset"].get("parameters", {}), **dict.fromkeys(names)}
 
 
-def _check_axes(method: Mapping[str, Any], problem: Mapping[str, Any], where: str) -> None:
+def _check_axes(method: Mapping[str, Any], key: str, problem: Mapping[str, Any], where: str) -> None:
     """Check that a method's own axes exist, that counts are whole, and that claims speak of axes."""
     base = {**problem["base"], **method.get("base", {})}
-    grids = method.get("sweeps", problem["sweeps"])
+    grids = grids_of(method, key, problem)
     known = {**base, **grids}
     _check_timed_axes(problem, grids, where)
     _check_dataset(problem["dataset"], where.removeprefix("In "), _parameters(problem, known))
@@ -407,16 +499,29 @@ def _check_method(method: Mapping[str, Any], where: str, place: str) -> None:
             f"In {where}: {place}.algorithm is 'jl_method', which may wrap any algorithm; write jl_<name>, so that its "
             "jobs run again when that one changes."
         )
-    if not algorithms.is_known(method["algorithm"]):
+    if not _is_known(method["algorithm"]):
         hint = _suggest(method["algorithm"], algorithms.names())
         raise UserError(f"In {where}: unknown algorithm {method['algorithm']!r} in {place}; {hint}")
     _check_label(method, f"In {where}: {place}.label")
 
 
-def _letters_checked(method: Mapping[str, Any], letters: Mapping[str, Any]) -> dict[str, Any]:
+@functools.cache
+def _is_known(algorithm: str) -> bool:
+    """Whether there is such an algorithm; methods by the hundred ask for few, and each answer lists a folder."""
+    from dprepro import algorithms
+
+    return algorithms.is_known(algorithm)
+
+
+@functools.cache
+def _algorithm(name: str) -> Algorithm:
     from dprepro.algorithms import get_algorithm
 
-    return get_algorithm(method["algorithm"]).check_letters(letters)
+    return get_algorithm(name)
+
+
+def _letters_checked(method: Mapping[str, Any], letters: Mapping[str, Any]) -> dict[str, Any]:
+    return _algorithm(method["algorithm"]).check_letters(letters)
 
 
 def _check_dataset(dataset: Mapping[str, Any], where: str, parameters: Mapping[str, Any]) -> None:
@@ -443,9 +548,7 @@ def _check_label(algorithm: Mapping[str, Any], where: str) -> None:
     import dataclasses
     import string
 
-    from dprepro.algorithms import get_algorithm
-
-    known = sorted(field.name for field in dataclasses.fields(get_algorithm(algorithm["algorithm"]).plan_type))
+    known = sorted(field.name for field in dataclasses.fields(_algorithm(algorithm["algorithm"]).plan_type))
     try:
         used = [name for _, name, _, _ in string.Formatter().parse(algorithm["label"]) if name is not None]
     except ValueError as error:

@@ -7,19 +7,22 @@ import errno
 import io
 import json
 import os
+import re
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprepro.errors import UserError
+from dprepro.owner import check_owner
 
 if TYPE_CHECKING:
     import numpy as np
 
 # The earliest date a zip archive can hold: archives must not remember when they were written.
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+# The name of a file that process `pid` is still writing.
+PARTIAL = re.compile(r"\..+\.(?P<pid>[0-9]+)\.partial")
 
 
 @contextlib.contextmanager
@@ -30,9 +33,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
+        check_owner()
         os.replace(temporary, target)
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(
                 f"No space left on the disk while writing {target}: free some space and run again."
             ) from None
@@ -62,14 +66,18 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
     write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n")
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file; a missing or damaged one is a `UserError`."""
+def read_json(path: str | os.PathLike[str], *keys: str) -> Any:
+    """Read a JSON file; a missing or damaged one, or one that lacks one of `keys`, is a `UserError`."""
     try:
-        return json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"The file {path} does not exist: check the path.") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise UserError(f"The file {path} cannot be read ({error.strerror}): check the disk and the path.") from None
+    except (ValueError, RecursionError) as error:
         raise UserError(f"The file {path} is not valid JSON ({error}): remove it and make it again.") from None
+    _check_names(path, content if isinstance(content, dict) else (), keys)
+    return content
 
 
 def jsonable(content: Any) -> Any:
@@ -102,8 +110,8 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray])
             archive.writestr(entry, buffer.getbuffer())
 
 
-def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """Read a `.npz`; a missing, truncated or foreign one is a `UserError`."""
+def read_arrays(path: str | os.PathLike[str], *names: str) -> dict[str, np.ndarray]:
+    """Read a `.npz`; a missing, truncated or foreign one, or one that lacks one of `names`, is a `UserError`."""
     import numpy as np
 
     try:
@@ -111,8 +119,18 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         if isinstance(opened, np.ndarray):
             raise ValueError("a single array, not an archive of named arrays")
         with opened as archive:
-            return {name: archive[name] for name in archive.files}
+            arrays = {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise UserError(f"The file {path} does not exist: check the path.") from None
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # zipfile and NumPy raise a dozen kinds for damaged files
         raise UserError(f"The file {path} is not a readable .npz ({error}): remove it and make it again.") from None
+    _check_names(path, arrays, names)
+    return arrays
+
+
+def _check_names(path: str | os.PathLike[str], found: Collection[str], needed: Sequence[str]) -> None:
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise UserError(f"The file {path} lacks {missing[0]!r}: it is damaged or foreign; remove it and make it again.")

@@ -629,9 +629,10 @@ def get_loss(wish: str | Loss) -> Loss:
         from dprepro.smoothing import get_envelope  # which builds on this module
 
         return get_envelope(str(wish))
-    from dprepro.vector_losses import VECTOR_LOSSES  # which builds on this module
+    from dprepro.nonsmooth_losses import NONSMOOTH_LOSSES  # these two build on this module
+    from dprepro.vector_losses import VECTOR_LOSSES
 
-    known = LOSSES | VECTOR_LOSSES
+    known = LOSSES | VECTOR_LOSSES | NONSMOOTH_LOSSES
     if name not in known:
         raise UserError(f"Unknown loss {wish!r}: use one of {', '.join(known)}, or moreau:BETA:LOSS.")
     if not argument:

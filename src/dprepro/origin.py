@@ -6,11 +6,14 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from dprepro.provenance import NO_CHECKOUT
+from dprepro.provenance import NO_CHECKOUT, commit, machine
+
+if TYPE_CHECKING:
+    from dprepro.arrays import Backend
 
 
 def module_for(package: str, target: str, kind: str) -> ModuleType:
@@ -27,11 +30,17 @@ def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     known = sorted(frame["delta"].unique())
     # Where delta falls with n there are as many as points.
     deltas = ", ".join(f"{delta:g}" for delta in known) if len(known) <= 3 else span(frame["delta"])
-    counts = frame.groupby("experiment")["replicate"].nunique()
     return (
         f"{titles}; {sizes}; delta = {deltas}; variant {variants}; "
-        f"mean and 95 % interval over {span(counts)} replicates"
+        f"mean and 95 % interval over {replicates(frame)} replicates"
     )
+
+
+def origin_here(backend: Backend) -> dict[str, Any]:
+    """Return commit, versions and backend of what this process computes, one of the `origins` of `made_line`."""
+    facts = {**commit(), **machine()}
+    known = {key: facts[key] for key in ("commit", "modified", "dprepro", "python", "numpy")}
+    return known | {"backend": backend.name, "device": backend.device_name, "dtype": backend.dtype_name}
 
 
 def made_line(metadata: Mapping[str, Any], separator: str = "; ") -> str:
@@ -72,9 +81,13 @@ def _sweep_problem(key: str, problem: Mapping[str, Any]) -> str:
     dataset = problem["dataset"]
     return (
         f"{key}: loss {problem['loss']}; regulariser {listed(problem['regularizer'])}; "
-        f"constraint {problem['constraint'] or 'none'}; data {dataset['name']} with parameters "
+        f"constraint {problem['constraint'] or 'none'}; {_radius(problem)}data {dataset['name']} with parameters "
         f"{listed(dataset.get('parameters', {}))}; unless swept or said otherwise {listed(problem['base'])}."
     )
+
+
+def _radius(problem: Mapping[str, Any]) -> str:
+    return f"Goldstein stationarity within the radius {problem['radius']:g}; " if "radius" in problem else ""
 
 
 def sweep_caption(text: str, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
@@ -113,6 +126,11 @@ def failures_line(frame: pd.DataFrame) -> str:
         for row in counts.itertuples(index=False)
     ]
     return f"Failed replicates: {'; '.join(parts)}."
+
+
+def replicates(frame: pd.DataFrame) -> str:
+    """Return how many replicates there are, from the fewest to the most: a method may have a number of its own."""
+    return span(frame.groupby(["experiment", "entry"])["replicate"].nunique())
 
 
 def span(numbers: pd.Series) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ import numpy as np
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Plan
 from dprepro.arrays import TILE, single_blas_thread
-from dprepro.errors import RunFailed, UserError
+from dprepro.errors import SHORT_OF_MEMORY, RunFailed, UserError
 from dprepro.losses import Loss
-from dprepro.metrics import GRADIENT_NORM
+from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM
 from dprepro.privacy.mechanisms import (
     BLOCK_STEPS,
     DisjointGaussianMechanism,
@@ -31,6 +32,7 @@ from dprepro.privacy.mechanisms import (
 from dprepro.problems.erm import EmpiricalRisk, FreshBatch
 from dprepro.problems.population import PopulationRisk
 from dprepro.problems.repeated import RepeatedRisk
+from dprepro.problems.sampled import asked_by_groups
 from dprepro.streams import Streams
 
 if TYPE_CHECKING:
@@ -46,9 +48,13 @@ STATIONARITY_GAP = "stationarity gap"
 NEAR_STATIONARITY = "near stationarity"
 # Where an output is chosen among many iterates, so many of them are observed.
 CANDIDATES_OBSERVED = 200
+# Out of memory, temporaries are made smaller, but not more than this many times.
+LARGEST_CUT = 16
 _GOLDEN = 0.6180339887498949
 # Near stationarity takes a minimisation for each candidate: it is observed of so many, evenly spread.
 CANDIDATES_MINIMIZED = 32
+# A Goldstein certificate takes hundreds of gradients for each candidate.
+CANDIDATES_CERTIFIED = 64
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,20 @@ class RunResult:
     observed: dict[str, np.ndarray]  # what the algorithm observed on its way: means over the run, each (K,)
     seconds: np.ndarray  # (C,)
     samples_used: int  # of the n samples, how many a replicate looked at
+    function_evaluations: np.ndarray  # (C,), values of one sample's loss that a replicate asked for
+    cut: int = 1  # how many times smaller than usual temporaries were, for want of memory
+
+    @property
+    def economy(self) -> dict[str, int]:
+        """What goes into the provenance of a run that was short of memory; nothing of others."""
+        return {"temporaries_cut": self.cut} if self.cut > 1 else {}
+
+    def counts(self) -> dict[str, np.ndarray]:
+        """Return the evaluations up to each checkpoint by name; those of values only if some were asked for."""
+        counted = {"gradient_evaluations": self.gradient_evaluations}
+        if self.function_evaluations[-1]:
+            counted["function_evaluations"] = self.function_evaluations
+        return counted
 
 
 class Execution:
@@ -89,10 +109,12 @@ class Execution:
         slots: Sequence[int | None],
         judge: EmpiricalRisk | None = None,
         metric: str | None = None,
+        radius: float | None = None,
     ) -> None:
         self.xp = problem.backend.xp
-        self.gradient_evaluations = 0
-        self.trajectory: list[tuple[int, int, float, np.ndarray]] = []
+        self.gradient_evaluations = self.function_evaluations = 0
+        # Round, gradient evaluations, seconds, point, function evaluations.
+        self.trajectory: list[tuple[int, int, float, np.ndarray, int]] = []
         self._problem = problem
         # What gradients are taken of: the problem itself, or its rows after an embedding.
         self._oracle: EmpiricalRisk | EmbeddedRisk = problem
@@ -108,7 +130,9 @@ class Execution:
         self._asked_full = self._asked_sampled = False
         self._judge = problem.with_dtype("float64") if judge is None else judge
         self._metric = metric
-        self._to_minimize: list[np.ndarray] | None = [] if metric == NEAR_STATIONARITY else None
+        self._radius = radius
+        # Candidates that are judged together, when the run is over.
+        self._later: list[np.ndarray] | None = [] if metric in (NEAR_STATIONARITY, GOLDSTEIN) else None
         self._batches = Streams(seed, slots, "fresh batches")
         self._singles = Streams(seed, slots, "fresh samples")
         self._taken = self._batch_number = 0
@@ -243,6 +267,40 @@ class Execution:
         self._look_at_fresh(batch)
         return self._oracle.batch_difference(W, V, batch)
 
+    def whole(self) -> FreshBatch:
+        """Return all n samples of each replicate as one batch, which may be looked at for as long as nothing is fresh.
+
+        It looks at every record. Samples of a population are drawn at the first call and kept; where they would not
+        fit, the population refuses.
+        """
+        self._whole_sample()
+        self._asked_full = True
+        return self._whole  # type: ignore[return-value]  # it was just made
+
+    def batch_values(self, points: Array, batch: FreshBatch) -> Array:
+        """Return f(point; z) for each sample z of each replicate's batch, B of them: (K, B, P).
+
+        Points are (K, G, P, d) for G groups of B/G samples each, rounded up, in their order, the last one with the
+        rest: G = 1 where all samples of a replicate share them, G = B where each has its own. Each of the B P values
+        per replicate is a function evaluation.
+        """
+        self.function_evaluations += batch.size * points.shape[2]
+        self._look_at_fresh(batch)
+        return asked_by_groups(self.xp, self._sampled().sample_values, batch, points)
+
+    def batch_subgradients(self, points: Array, batch: FreshBatch) -> Array:
+        """Return grad f(point; z), a subgradient on a kink, for the samples and points of `batch_values`: (K, B, P, d).
+
+        Each of the B P subgradients per replicate is a gradient evaluation.
+        """
+        self.gradient_evaluations += batch.size * points.shape[2]
+        self._look_at_fresh(batch)
+        return asked_by_groups(self.xp, self._sampled().sample_subgradients, batch, points)
+
+    def streams(self, purpose: str) -> Streams:
+        """Return random streams of the replicates that see no data, for directions that an estimator looks in."""
+        return Streams(self._seed, self._slots, f"directions: {purpose}")
+
     def replace_loss(self, loss: Loss) -> None:
         """Take gradients of another loss from here on, such as an envelope; results are judged by the problem's own."""
         self._problem = self._problem.with_loss(loss)
@@ -253,9 +311,10 @@ class Execution:
 
         The means over all candidates of the objective and, where it is defined, of the stationarity gap are observed:
         they are the expectations over the choice. Their evaluation is neither counted nor timed. Where the metric of
-        the run is the gradient norm, that alone is observed; near stationarity is observed if it is the metric, of at
-        most CANDIDATES_MINIMIZED candidates. Of `count` candidates with the numbers 0, 1, ... at most
-        CANDIDATES_OBSERVED are looked at, each with the weight of those that it stands for.
+        the run is the gradient norm or Goldstein stationarity, that alone is observed, the latter of at most
+        CANDIDATES_CERTIFIED candidates; near stationarity is observed if it is the metric, of at most
+        CANDIDATES_MINIMIZED. Of `count` candidates with the numbers 0, 1, ... at most CANDIDATES_OBSERVED are looked
+        at, each with the weight of those that it stands for.
         """
         weight = observed_candidates(count).get(number)
         if weight is None:
@@ -272,11 +331,14 @@ class Execution:
         if self._metric == GRADIENT_NORM:
             self._add(GRADIENT_NORM, judge.gradient_norm(W), weight)
             return
+        if self._metric == GOLDSTEIN and self._later is not None:
+            self._later.append(judge.backend.to_host(W))
+            return
         self._add(CANDIDATE_OBJECTIVE, judge.objective(W), weight)
         if {"bounded", "smooth", "smooth_regularizer"} <= judge.spec.properties:
             self._add(STATIONARITY_GAP, judge.stationarity_gap(W), weight)
-        if self._to_minimize is not None:
-            self._to_minimize.append(judge.backend.to_host(W))
+        if self._later is not None:
+            self._later.append(judge.backend.to_host(W))
 
     def sample_gradient(self, W: Array, index: Array | PoissonBatch | FreshBatch) -> Array:
         """Return each replicate's gradient at its own sample, averaged over its batch if it has one.
@@ -364,26 +426,30 @@ class Execution:
         """Return the mean of what was observed under each name, on the host in double precision."""
         means = {name: total / count for name, (total, count) in self._observed.items()}
         found = {name: self._backend.to_host(mean).astype(np.float64) for name, mean in means.items()}
-        return found | ({NEAR_STATIONARITY: self._near_stationarity()} if self._to_minimize else {})
+        return found | ({str(self._metric): self._judged_later()} if self._later else {})
 
-    def _near_stationarity(self) -> np.ndarray:
-        """Return the mean near stationarity of evenly spread candidates (K,)."""
-        from dprepro.problems.near_stationarity import near_stationarity
-
-        candidates = self._to_minimize or []
-        count = min(len(candidates), CANDIDATES_MINIMIZED)
+    def _judged_later(self) -> np.ndarray:
+        """Return the mean of what takes long to find over evenly spread candidates (K,)."""
+        candidates = self._later or []
+        most = CANDIDATES_CERTIFIED if self._metric == GOLDSTEIN else CANDIDATES_MINIMIZED
+        count = min(len(candidates), most)
         chosen = [candidates[(2 * i + 1) * len(candidates) // (2 * count)] for i in range(count)]
-        values = near_stationarity(self._judge, np.concatenate(chosen))
+        values = judged_points(self._judge, np.concatenate(chosen), str(self._metric), self._radius)
         return np.mean(values.reshape(count, -1), axis=0)
 
     def check(self, plan: Plan) -> None:
-        """Raise unless the run did what its plan says: the events, the gradients and the rounds."""
+        """Raise unless the run did what its plan says: the events, the gradients, the values and the rounds."""
         fresh = self._taken > 0 and self._whole is None
         self._ledger.check(self._asked_full, self._asked_sampled, fresh)
         if self.gradient_evaluations != plan.gradient_evaluations or self._round != plan.rounds:
             raise RunFailed(
                 f"{plan.algorithm} made {self.gradient_evaluations} gradient evaluations in {self._round} rounds, "
                 f"but its plan says {plan.gradient_evaluations} in {plan.rounds}."
+            )
+        if self.function_evaluations != plan.function_evaluations:
+            raise RunFailed(
+                f"{plan.algorithm} made {self.function_evaluations} function evaluations, but its plan says "
+                f"{plan.function_evaluations}."
             )
 
     def _take(self, count: int) -> int:
@@ -397,14 +463,24 @@ class Execution:
         return first
 
     def _whole_sample(self) -> FreshBatch:
-        """Return all n samples of a population; none may have been handed out before."""
-        if self._whole is None:
+        """Return all n samples; none may have been handed out before."""
+        if self._whole is None and isinstance(self._problem, PopulationRisk):
             self._whole = self.fresh(self._problem.spec.n)
+        elif self._whole is None:
+            self._look_at_all()
+            self._whole = self._at_hand = self._problem.fresh_batch(self._batches, 0, 0, self._problem.spec.n)
         return self._whole
 
+    def _sampled(self) -> EmpiricalRisk:
+        """Return the problem whose losses are looked at sample by sample, which an embedding has no means for."""
+        if self._embedding is not None:
+            raise UserError("Losses on embedded rows are not available sample by sample: wrap another algorithm.")
+        return self._problem
+
     def _one_by_one(self, first: int, count: int) -> Iterator[Array]:
-        for start in range(first, first + count, BLOCK_STEPS):
-            block = self._problem.fresh_indices(self._singles, start, min(BLOCK_STEPS, first + count - start))
+        steps = self._backend.steps(BLOCK_STEPS)
+        for start in range(first, first + count, steps):
+            block = self._problem.fresh_indices(self._singles, start, min(steps, first + count - start))
             for step in range(block.shape[0]):
                 self._at_hand = block[step, :]
                 yield self._at_hand
@@ -439,7 +515,23 @@ class Execution:
     def _record(self, W: Array) -> None:
         elapsed = self._clock() - self._started
         host = self._backend.to_host(self.lift(W))
-        self.trajectory.append((self._round, self.gradient_evaluations, elapsed, host))
+        self.trajectory.append((self._round, self.gradient_evaluations, elapsed, host, self.function_evaluations))
+
+
+def judged_points(judge: EmpiricalRisk, W: np.ndarray, metric: str, radius: float | None) -> np.ndarray:
+    """Return near stationarity or, within a radius, Goldstein stationarity of points W (K, d) as an array (K,)."""
+    if metric == NEAR_STATIONARITY:
+        from dprepro.problems.near_stationarity import near_stationarity
+
+        return near_stationarity(judge, W)
+    if radius is None:
+        raise UserError("Goldstein stationarity has no meaning without a radius: give one to the problem.")
+    regularizer = judge.spec.regularizer
+    if regularizer.l1 or regularizer.l2 or judge.spec.constraint.radius < math.inf:
+        raise UserError("Goldstein stationarity is that of the loss alone: drop the regularizer and the constraint.")
+    from dprepro.problems.goldstein import certificate
+
+    return certificate(judge, W, radius).bound
 
 
 def _batch_size(index: Array | PoissonBatch | FreshBatch) -> int:
@@ -482,25 +574,25 @@ def execute(
     replicates: Sequence[int],
     tile: int = TILE,
     metric: str | None = None,
+    radius: float | None = None,
 ) -> RunResult:
     """Run the plan for the given replicates and evaluate F^r at the checkpoints in double precision.
 
-    `metric` is what the run is judged by, where it takes long to observe (`Execution.candidate`).
+    `metric` is what the run is judged by, where it takes long to observe (`Execution.candidate`), and `radius` that of
+    the Goldstein subdifferential, if that is it.
     Replicate r always sits in slot r mod `tile` of a full tile, so that its result does not depend on its company. A
     narrower tile costs less where few replicates are wanted; the last bits of a result depend on its width.
     """
     wanted = sorted(set(replicates))
     if not wanted:
         raise RunFailed("No replicate was asked for.")
-    algorithm = get_algorithm(plan.algorithm)
     pieces = []
     # A run may diverge: that is seen in its result and reported there, not by warnings from inside.
     with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         judge = problem.with_dtype("float64")
         for first in sorted({r // tile * tile for r in wanted}):
             slots = [r if r in set(wanted) else None for r in range(first, first + tile)]
-            ex = Execution(plan, problem, seed, slots, judge, metric)
-            output = algorithm.run(plan, ex)
+            output, ex, problem = _run_tile(plan, problem, seed, slots, judge, metric, radius)
             ex.check(plan)
             used = [slot for slot, replicate in enumerate(slots) if replicate is not None]
             observed = {name: values[used] for name, values in ex.observed().items()}
@@ -516,7 +608,33 @@ def execute(
         observed={name: np.concatenate([piece[2][name] for piece in pieces]) for name in pieces[0][2]},
         seconds=np.sum([[point[2] for point in piece[0]] for piece in pieces], axis=0) / len(wanted),
         samples_used=samples_used,
+        function_evaluations=np.array([point[4] for point in trajectory]),
+        cut=problem.backend.cut,
     )
+
+
+def _run_tile(plan: Plan, problem: EmpiricalRisk, *rest: Any) -> tuple[Array, Execution, EmpiricalRisk]:
+    """Run one tile and return its output, its execution and the problem as it could be run.
+
+    Out of memory, it begins anew with smaller temporaries: noise is found by position, so nothing is lost. What is
+    still too much then is too much for this memory. `rest` is what else an `Execution` takes.
+    """
+    while True:
+        try:
+            return *_attempt(plan, problem, *rest), problem
+        except MemoryError as error:
+            if problem.backend.cut >= LARGEST_CUT:
+                raise RunFailed(
+                    f"{plan.algorithm} ran out of memory with temporaries {problem.backend.cut} times smaller than "
+                    f"usual ({str(error) or 'no more could be had'}): {SHORT_OF_MEMORY}."
+                ) from None
+        # Outside of the handler, which keeps the arrays of the failed attempt.
+        problem = problem.sparing()
+
+
+def _attempt(plan: Plan, problem: EmpiricalRisk, *rest: Any) -> tuple[Array, Execution]:
+    ex = Execution(plan, problem, *rest)
+    return get_algorithm(plan.algorithm).run(plan, ex), ex
 
 
 def _evaluate(

@@ -16,14 +16,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from dprepro.jobs import TILE, Job, job_seed
-from dprepro.metrics import GRADIENT_NORM
+from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM
 
 # Axes with a meaning of their own; any other name is a parameter of the dataset.
 ROWS, FEATURES, EPSILON = "n", "d", "epsilon"
 # The axis of the single point that asks whether a method takes a non-smooth regulariser.
 NONSMOOTH = "nonsmooth"
-# What is counted of every run.
+# What is counted of every run: of a method without gradients the values of the loss.
 EVALUATIONS = "gradient evaluations"
+VALUES = "function evaluations"
+# What is told of a series of problems.
+SAMPLES = "samples needed"
+CALLS = "oracle calls"
+# Metrics that need no minimum.
+_NO_MINIMUM = (GRADIENT_NORM, GOLDSTEIN)
 # What is shown of a problem that is there to be timed.
 SECONDS = "CPU seconds"
 
@@ -47,6 +53,7 @@ class SweepExperiment:
         return {
             optimum_name(job.spec): {"points": [_optimum_point(point) for point in job.spec["points"]]}
             for job in self._jobs()
+            if needs_minimum(job.spec)
         }
 
     def claims(self) -> dict[str, Any]:
@@ -55,7 +62,9 @@ class SweepExperiment:
         problems = {key: problem["title"] for key, problem in self.spec["problems"].items()}
         parts = ("loss", "regularizer", "constraint", "dataset", "base")
         settings = {
-            key: {part: problem[part] for part in parts} | {"timed": problem.get("timed", False)}
+            key: {part: problem[part] for part in parts}
+            | {"timed": problem.get("timed", False)}
+            | {part: problem[part] for part in ("reach", "series", "radius") if part in problem}
             for key, problem in self.spec["problems"].items()
         }
         return {"methods": methods, "problems": problems, "settings": settings}
@@ -71,7 +80,7 @@ class SweepExperiment:
         job = f"{key}.{problem_key}.{variant}"
         problem = spec["problems"][problem_key]
         base = {**problem["base"], **method.get("base", {})}
-        grids = dict(method.get("sweeps", problem["sweeps"]))
+        grids = dict(grids_of(method, problem_key, problem))
         if problem.get("nonsmooth") and not method.get("tune"):
             # The smallest data will do.
             grids[NONSMOOTH] = grids.get(ROWS, [1])[:1]
@@ -92,9 +101,10 @@ class SweepExperiment:
                 "problem": problem_key,
                 "variant": variant,
                 "metric": problem["metric"],
+                **({"radius": problem["radius"]} if "radius" in problem else {}),
                 # Where it is missing, every point has its own.
                 "delta": spec.get("delta"),
-                "replicates": spec["replicates"],
+                "replicates": method.get("replicates", spec["replicates"]),
                 "tile": spec.get("tile", TILE),
                 "dtype": spec["dtype"],
                 "device": self.device,
@@ -134,6 +144,8 @@ class SweepExperiment:
         place = ".".join([job, axis, str(value), *(f"{key}={number}" for key, number in member.items())])
         # Keys that few problems have are absent elsewhere.
         extra: dict[str, Any] = {"member": dict(member)} if member else {}
+        if "radius" in problem:
+            extra["radius"] = problem["radius"]
         if "delta_power" in problem:
             extra["delta_power"] = problem["delta_power"]
             extra["delta"] = float(at[ROWS]) ** -problem["delta_power"]
@@ -147,10 +159,25 @@ class SweepExperiment:
             "regularizer": regularizer,
             "constraint": problem["constraint"],
             # Whether a method takes a regulariser is seen without knowing the minimum, and so is a gradient.
-            "minimum": 0.0 if axis == NONSMOOTH or problem["metric"] == GRADIENT_NORM else problem.get("minimum"),
+            "minimum": 0.0 if axis == NONSMOOTH or problem["metric"] in _NO_MINIMUM else problem.get("minimum"),
             "seed": job_seed(self.seed, self.name, place),
             "tuning_seed": job_seed(self.seed, self.name, f"tune.{place}"),
         }
+
+
+def grids_of(method: Mapping[str, Any], key: str, problem: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the axes with their values that a method goes through on a problem: its own, or those of the problem."""
+    problems = method.get("problems")
+    if isinstance(problems, Mapping) and problems[key]:
+        grids: Mapping[str, Any] = problems[key]
+        return grids
+    grids = method.get("sweeps", problem["sweeps"])
+    return grids
+
+
+def needs_minimum(spec: Mapping[str, Any]) -> bool:
+    """Whether the metric of a job asks for the minimum; methods on the same points then share it."""
+    return spec["metric"] not in _NO_MINIMUM
 
 
 def members(problem: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -177,7 +204,7 @@ def value_at_zero(metric: str, optimum: Mapping[str, Any]) -> float:
     """Return the metric at the initial point, what doing nothing costs; NaN where it is not computed."""
     if metric in ("optimality gap", "excess risk"):
         return float(optimum["objective_at_zero"]) - float(optimum["objective"])
-    return float(optimum.get(f"{metric.replace(' ', '_')}_at_zero", float("nan")))
+    return float(optimum.get(f"{metric.lower().replace(' ', '_')}_at_zero", float("nan")))
 
 
 def optimum_name(spec: Mapping[str, Any]) -> str:
@@ -187,4 +214,5 @@ def optimum_name(spec: Mapping[str, Any]) -> str:
 
 
 def _optimum_point(point: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: point[key] for key in ("dataset", "loss", "regularizer", "constraint", "minimum")}
+    found = {key: point[key] for key in ("dataset", "loss", "regularizer", "constraint", "minimum")}
+    return found | ({"radius": point["radius"]} if "radius" in point else {})

@@ -71,7 +71,7 @@ def write_solution(solution: Solution, out: Path) -> None:
             "objective": result.objective,
             "final_objective": result.final_objective,
             "rounds": result.rounds,
-            "gradient_evaluations": result.gradient_evaluations,
+            **result.counts(),
         },
     )
     write_json(
@@ -94,7 +94,7 @@ def report(solution: Solution, notes: Sequence[str], out: Path | None) -> str:
         f"{plan.algorithm} ({plan.variant}), n = {plan.n}, d = {plan.d}, "
         f"epsilon = {plan.epsilon:g}, delta = {plan.delta:g}, {certificate['adjacency']} neighbours",
         f"objective            {mean:.6g} (standard deviation {spread:.2g} over {solution.w.shape[0]} replicates)",
-        f"gradient evaluations {solution.gradient_evaluations}",
+        *_evaluations(solution.gradient_evaluations, solution.function_evaluations),
         f"noise sigma          {plan.sigma:.6g}",
         f"accounted epsilon    {certificate['epsilon_accounted']:.6g} ({certificate['accountant']})",
         f"verdict              {certificate['verdict']}",
@@ -107,6 +107,11 @@ def report(solution: Solution, notes: Sequence[str], out: Path | None) -> str:
     if out:
         lines.append(f"written              {out} and {out.with_suffix('.json')}")
     return "\n".join(lines)
+
+
+def _evaluations(gradients: int, values: int) -> list[str]:
+    """Return the lines of the evaluations; of values of the loss only where there are some."""
+    return [f"gradient evaluations {gradients}"] + [f"function evaluations {values}"] * (values > 0)
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
@@ -162,7 +167,7 @@ def account_report(record: dict[str, Any]) -> str:
         f"{plan['algorithm']} ({plan['variant']}), n = {plan['n']}, d = {plan['d']}, {record['theorem']}",
         f"letters              {', '.join(f'{key} = {value}' for key, value in letters.items())}",
         f"noise sigma          {plan['sigma']:.6g}",
-        f"gradient evaluations {plan['gradient_evaluations']}",
+        *_evaluations(plan["gradient_evaluations"], plan["function_evaluations"]),
         f"claimed epsilon      {record['epsilon_claimed']:g} at delta = {record['delta']:g}, {record['adjacency']}",
         f"accounted epsilon    {record['epsilon_accounted']:.6g} ({record['accountant']})",
         f"certainly at least   {record['epsilon_lower']:.6g} for the worst query with these sensitivities",

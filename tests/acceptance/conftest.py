@@ -16,6 +16,7 @@ from dprepro.experiments import load_config, load_experiments
 from dprepro.files import read_arrays, read_json
 from dprepro.stages import sweep
 from dprepro.stages.optima import solve_points
+from dprepro.sweeps import needs_minimum
 
 CONFIG = Path(__file__).parents[2] / "config"
 Point = Mapping[str, Any]
@@ -25,18 +26,24 @@ Point = Mapping[str, Any]
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[list[Any], list[np.ndarray]]]:
     """Run the wanted points of a job EXPERIMENT/JOB; return their records and the replicates' values.
 
-    Certificates and thresholds are left out: they take longer than the runs and have tests of their own.
+    Certificates and thresholds are left out: they take longer than the runs and have tests of their own. Fewer
+    replicates than configured are the first of them.
     """
     monkeypatch.setattr(sweep, "certify", lambda plan, compare: {})
     monkeypatch.setattr(sweep, "_thresholds", lambda *_: {})
 
-    def run(place: str, wanted: Callable[[Point], bool]) -> tuple[list[Any], list[np.ndarray]]:
+    def run(
+        place: str, wanted: Callable[[Point], bool], replicates: int | None = None
+    ) -> tuple[list[Any], list[np.ndarray]]:
         experiment, name = place.split("/")
         (found,) = load_experiments({**load_config([], CONFIG), "experiments": [experiment]}, CONFIG)
         (spec,) = (job.spec for job in found.jobs() if job.id == name)
         chosen = {**spec, "points": [point for point in spec["points"] if wanted(point)]}
-        solve_points(chosen, tmp_path / "optima.json")
-        sweep.run_sweep(chosen, tmp_path / "optima.json", tmp_path / "sweep.npz", "acceptance")
+        chosen["replicates"] = replicates or spec["replicates"]
+        optima = tmp_path / "optima.json" if needs_minimum(spec) else None
+        if optima:
+            solve_points(chosen, optima)
+        sweep.run_sweep(chosen, optima, tmp_path / "sweep.npz", "acceptance")
         return read_json(tmp_path / "sweep.json")["points"], list(read_arrays(tmp_path / "sweep.npz")["value"])
 
     return run

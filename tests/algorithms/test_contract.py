@@ -19,6 +19,7 @@ from dprepro.privacy.events import leaves, replace_leaves
 from dprepro.privacy.mechanisms import Mechanism
 from dprepro.run import Execution, checkpoint_rounds, execute
 
+O2NC = {"alpha": 0.5, "D": 0.1, "M": 2, "T": 8, "Sigma": 4}
 SMALL = {
     "dp_acc_md": [{"T": 8}, {"T": 8, "noise": "both"}],
     "dp_gd": [{"T": 12}, {"T": 12, "output": "uniform"}, {"T": 12, "release": "last"}],
@@ -41,6 +42,21 @@ SMALL = {
     "noisy_gd": [{"T": 8, "c": 1.0}],
     "noisy_mirror_descent": [{"T": 8}],
     "noisy_sfw": [{"R": 3, "b": 20}],
+    "o2nc_first_order": [
+        {**O2NC, "B1": 12, "B2": 6, "estimator": "difference_set"},
+        {**O2NC, "B1": 12, "B2": 6, "estimator": "independent", "m": 3},
+    ],
+    "o2nc_multi_pass": [
+        {**O2NC, "estimator": "frame", "noise": "distance"},
+        {**O2NC, "oracle": "first_order", "estimator": "difference_set"},
+        {**O2NC, "estimator": "independent", "m": 3},
+    ],
+    "o2nc_zero_order": [
+        {**O2NC, "B1": 12, "B2": 6, "estimator": "frame"},
+        {**O2NC, "B1": 12, "B2": 6, "estimator": "clipped"},
+        {**O2NC, "B1": 12, "B2": 6, "estimator": "independent", "m": 3},
+    ],
+    "zhang24": [{**O2NC, "B1": 12, "B2": 6}],
     "objective_perturbation": [{}, {"noise": "gamma"}],
     "output_perturbation": [{"T": 12}],
     "phased_sgd": [{"eta": 1.0}, {"eta": 1.0, "K": 2}],
@@ -64,8 +80,9 @@ SETS = dict.fromkeys(
     "l1_ball:2.0",
 )
 # Algorithms that take no set, and those that take no regularizer.
-UNCONSTRAINED = {"jl_method", "recursive_regularization"}
-UNREGULARIZED = {"jl_method"}
+O2NCS = {"o2nc_first_order", "o2nc_multi_pass", "o2nc_zero_order", "zhang24"}
+UNCONSTRAINED = {"jl_method", "recursive_regularization", *O2NCS}
+UNREGULARIZED = {"jl_method", *O2NCS}
 # Names that stand for algorithms whose steps shrink below the resolution of single precision.
 DOUBLE_ONLY = {"phased_sgd", "spiderboost"}
 CASES = [(name, letters) for name in names() for letters in SMALL.get(name, [{}])]
@@ -208,18 +225,29 @@ def test_noise_that_is_halved_behind_the_ledgers_back_is_seen_in_the_plan(name, 
 @each_algorithm
 def test_a_run_with_uncounted_gradients_is_refused(name, monkeypatch):
     """Planted bug: gradients that do not count."""
-    for oracle in ("full_gradient", "sample_gradient", "gradient_difference", "batch_gradient", "batch_difference"):
+    for oracle in ORACLES:
         monkeypatch.setattr(Execution, oracle, _uncounted(getattr(Execution, oracle)))
     problem = problem_for(name)
-    with pytest.raises(RunFailed, match="gradient evaluations"):
+    with pytest.raises(RunFailed, match="evaluations"):
         execute(planned(name, problem, SMALL[name][0]), problem, seed=1, replicates=[0])
+
+
+ORACLES = (
+    "full_gradient",
+    "sample_gradient",
+    "gradient_difference",
+    "batch_gradient",
+    "batch_difference",
+    "batch_values",
+    "batch_subgradients",
+)
 
 
 def _uncounted(oracle):
     def forgetful(self, *arguments, **options):
-        before = self.gradient_evaluations
+        before = self.gradient_evaluations, self.function_evaluations
         result = oracle(self, *arguments, **options)
-        self.gradient_evaluations = before
+        self.gradient_evaluations, self.function_evaluations = before
         return result
 
     return forgetful

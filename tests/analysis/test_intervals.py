@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dprepro.analysis.intervals import curves, mean_interval
+from dprepro.analysis.intervals import curves, differ, mean_error, mean_interval, worst_members
 
 
 def test_interval_covers_the_mean_as_often_as_it_says():
@@ -27,8 +27,33 @@ def test_one_value_has_no_interval():
     assert np.isnan(mean_interval(np.array([1.0])).low)
 
 
-def test_curves_leave_out_what_is_not_finite_and_keep_the_order():
-    frame = pd.DataFrame({"checkpoint": [2, 1, 1, 1, 2], "gap": [5.0, 1.0, 3.0, np.nan, 7.0]})
+def test_curves_keep_the_order_and_have_no_mean_where_a_replicate_is_not_finite():
+    frame = pd.DataFrame({"checkpoint": [3, 2, 1, 1, 1, 2, 3], "gap": [1.0, 5.0, 1.0, 3.0, np.nan, 7.0, 2.0]})
     found = curves(frame, ["checkpoint"], "gap")
-    assert list(found["checkpoint"]) == [1, 2]
-    assert list(found["mean"]) == [2.0, 6.0]
+    assert list(found["checkpoint"]) == [2, 3]
+    assert list(found["mean"]) == [6.0, 1.5]
+    nothing = curves(frame.assign(gap=np.inf), ["checkpoint"], "gap")
+    assert list(nothing.columns) == ["checkpoint", "mean", "low", "high"]
+    assert nothing.empty
+
+
+@pytest.mark.parametrize("lost", [np.nan, np.inf, -np.inf])
+def test_a_mean_with_a_value_that_is_not_finite_is_never_that_of_the_others(lost):
+    values = np.array([1.0, 2.0, lost])
+    assert mean_error(values) == mean_error(pd.Series(values)) == np.inf
+    found = mean_interval(values)
+    assert (found.mean, found.high) == (np.inf, np.inf)
+    assert np.isnan(found.low)
+    assert differ(values, np.array([1.0, 2.0, 3.0]))
+    assert not differ(values, values)
+
+
+def test_the_member_with_a_run_that_is_not_finite_is_the_worst_and_a_refused_one_is_none():
+    point = {"problem": "p", "entry": "e", "variant": "v", "axis": "n", "axis_value": 1.0}
+    rows = [
+        {**point, "member": member, "value": value, "refused": refused}
+        for member, values, refused in (("a", (9.0, 9.0), ""), ("b", (1.0, np.nan), ""), ("c", (np.nan,) * 2, "no"))
+        for value in values
+    ]
+    assert set(worst_members(pd.DataFrame(rows))["member"]) == {"b"}
+    assert set(worst_members(pd.DataFrame([row for row in rows if row["member"] != "b"]))["member"]) == {"a"}

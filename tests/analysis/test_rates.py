@@ -21,6 +21,13 @@ def test_exponent_of_a_power_law_is_found_and_its_interval_covers_it():
     assert covered >= 170
 
 
+def test_the_interval_of_few_replicates_covers_the_exponent_as_often_as_it_says():
+    """Of 400 draws at 95 % fewer than 357 would occur with a chance below 1e-6 (binomial)."""
+    rng = np.random.default_rng(2)
+    found = [exponent(X[:3], [x**-0.5 * (1.0 + 0.3 * rng.standard_normal(4)) for x in X[:3]]) for _ in range(400)]
+    assert sum(each.low <= -0.5 <= each.high for each in found) >= 357
+
+
 def test_exponent_without_noise_is_exact():
     found = exponent(X, [np.full(3, 2.0 * x**0.7) for x in X])
     assert (found.mean, found.low, found.high) == pytest.approx((0.7, 0.7, 0.7))
@@ -89,11 +96,13 @@ def test_the_exponent_of_a_family_is_that_of_its_worst_member_in_every_resample(
     assert exponent(x, [[values] for values in steep]) == exponent(x, steep)
 
 
-def test_members_without_finite_values_are_left_out():
-    good = [np.array([4.0, 4.0]), np.array([2.0, 2.0])]
-    bad = np.array([np.nan, np.inf])
-    assert exponent([1.0, 2.0], [[good[0], bad], [bad, good[1]]]).mean == pytest.approx(-1.0)
-    assert np.isnan(exponent([1.0, 2.0], [[bad], [good[1]]]).mean)
+def test_a_point_with_a_value_that_is_not_finite_is_left_out_as_a_whole():
+    good = [np.array([4.0, 4.0]), np.array([2.0, 2.0]), np.array([1.0, 1.0])]
+    bad = np.array([4.0, np.nan])
+    assert exponent([1.0, 2.0, 4.0], good).mean == pytest.approx(-1.0)
+    assert exponent([1.0, 2.0, 4.0, 8.0], [*good, bad]).mean == pytest.approx(-1.0)
+    assert exponent([1.0, 2.0, 4.0, 8.0], [*([each] for each in good), [good[0], bad]]).mean == pytest.approx(-1.0)
+    assert np.isnan(exponent([1.0, 2.0], [good[0], bad]).mean)
 
 
 @pytest.mark.parametrize(

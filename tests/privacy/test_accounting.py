@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import mpmath
 import numpy as np
@@ -93,6 +94,20 @@ def test_summed_parts_cost_at_least_each_part_and_at_most_separate_noises():
     each = [account((GaussianEvent("one", 1.0, (part,), 50),), 1e-5).epsilon for part in parts]
     halves = tuple(GaussianEvent(str(k), 0.5**0.5, (part,), 50) for k, part in enumerate(parts))
     assert max(each) < both <= account(halves, 1e-5).epsilon * 1.01
+
+
+def test_what_is_not_known_to_be_attained_counts_in_the_upper_bound_alone():
+    known, open_ = full(2.0, 0.1, 9), replace(full(1.0, 0.5, 4), attained=False)
+    found = account((known, open_), 1e-5)
+    assert found.epsilon == account((known, replace(open_, attained=True)), 1e-5).epsilon
+    assert found.lower == account((known,), 1e-5).epsilon < 0.3 * found.epsilon
+    assert not found.tight
+    assert account((open_,), 1e-5).lower == account((open_, UnprotectedEvent("step size", 1)), 1e-5).lower == 0.0
+    both = (ParallelEvent("phases", ((known,), (open_,))),)
+    assert account(both, 1e-5).lower == account((known,), 1e-5).epsilon
+    tree = TreeEvent("t", 1.0, 0.5, 8, 2, attained=False)
+    assert account((known, tree), 1e-5).lower == account((known,), 1e-5).epsilon
+    assert event_from_json(event_to_json(open_)) == open_
 
 
 def test_parallel_branches_cost_the_worst_and_conditions_take_their_delta():

@@ -6,6 +6,7 @@ import pytest
 
 from dprepro.algorithms import get_algorithm, names
 from dprepro.errors import LedgerMismatch, RunFailed, UserError
+from dprepro.privacy import calibrate
 from dprepro.privacy.audit import audit
 from dprepro.privacy.calibrate import smallest_scale
 from dprepro.privacy.cases import linear_case, sampled_case
@@ -185,8 +186,17 @@ def test_calibration_is_remembered_and_a_damaged_memory_is_ignored(tmp_path):
     event = GaussianEvent("step", 1.0, (QueryPart(1.0, 10, 10),), 4)
     first = smallest_scale((event,), 1.0, 1e-5)
     (file,) = (tmp_path / "calibrations").glob("*.json")
-    file.write_text('{"factor": 3.5}')
-    assert smallest_scale((event,), 1.0, 1e-5) == 3.5
-    file.write_text("{damaged")
-    assert smallest_scale((event,), 1.0, 1e-5) == first
+    text = file.read_text()
+    other = GaussianEvent("step", 1.0, (QueryPart(1.0, 10, 10),), 5)
+    smallest_scale((other,), 1.0, 1e-5)
+    (foreign,) = {path.read_text() for path in file.parent.glob("*.json")} - {text}
+    # A wrong number would be too little noise: it has no seal, or one that does not fit.
+    wrong = text.replace(repr(first), repr(first / 2))
+    assert wrong != text
+    for damaged in ("", "{damaged", "[]", "null", '{"factor": 3.5}', text[: len(text) // 2], wrong, foreign):
+        file.write_text(damaged)
+        assert smallest_scale((event,), 1.0, 1e-5) == first
+        assert file.read_text() == text, "it is found and remembered anew"
+    calibrate._remember(file.stem, 3.5)
+    assert smallest_scale((event,), 1.0, 1e-5) == 3.5, "a whole one is taken"
     assert first == pytest.approx(2.0 / 0.26805, rel=2e-3)

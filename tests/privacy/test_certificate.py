@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from support import make_problem
 
 from dprepro.algorithms import get_algorithm
-from dprepro.algorithms.base import Setting
+from dprepro.algorithms.base import Condition, Setting
 from dprepro.errors import UserError
 from dprepro.geometry import RealSpace
-from dprepro.losses import Logistic
+from dprepro.losses import Logistic, get_loss
 from dprepro.privacy.certificate import certify
 from dprepro.problems.erm import ProblemSpec
 from dprepro.regularizers import Regularizer
@@ -81,6 +82,49 @@ def test_barzilai_borwein_step_is_reported_as_unprotected():
     assert found["epsilon_lower"] > 1.0
     assert found["verdict"].startswith("not private as published (epsilon at least")
     assert any("Barzilai-Borwein" in c["detail"] for c in found["conditions"])
+
+
+def many_passes_with_noise_that_is_not_known_to_be_enough():
+    spec = ProblemSpec(10**4, 10, get_loss("absolute"), Regularizer(), RealSpace())
+    return get_algorithm("o2nc_multi_pass").plan(Setting(spec, 1.0, 1e-6), beta=0.2, estimator="frame", c=12.0)
+
+
+def test_a_condition_on_utility_does_not_hide_what_is_known_of_privacy():
+    """The bound of KLT25 on the gradient says nothing here, and more than the claim is accounted."""
+    plan = many_passes_with_noise_that_is_not_known_to_be_enough()
+    assert not all(condition.holds for condition in plan.conditions)
+    found = certify(plan)
+    assert found["epsilon_lower"] < 1.0 < 1.4 < found["epsilon_accounted"]
+    assert found["verdict"] == f"not certified (accounted epsilon = {found['epsilon_accounted']:.4g} is an upper bound)"
+
+
+def test_a_condition_on_privacy_that_fails_is_the_verdict_where_only_an_upper_bound_is_known():
+    plan = many_passes_with_noise_that_is_not_known_to_be_enough()
+    failing = replace(plan, conditions=(*plan.conditions, Condition("small epsilon", False, "", privacy=True)))
+    found = certify(failing)
+    assert found["verdict"] == "conditions of the theorem not met"
+    assert [c["privacy"] for c in found["conditions"]] == [False, False, False, True]
+    assert type(plan).from_json(failing.to_json()).conditions == failing.conditions
+
+
+@pytest.mark.parametrize(
+    ("name", "letters", "privacy", "utility"),
+    [
+        ("dp_svrg", {"T": 3, "m": 50}, {"epsilon <= c1", "one record per inner step"}, {"inequality (4)"}),
+        ("dp_svrg", {"T": 3, "m": 50, "step": "bb"}, {"the step size depends on released"}, {"inequality (4)"}),
+        ("dp_gd", {"T": 5, "release": "last"}, {"only the last iterate"}, {"eta <= 1/L"}),
+        ("dp_sgd", {}, {"n^2 steps"}, set()),
+        ("output_perturbation", {}, {"epsilon <= 1"}, set()),
+        ("objective_perturbation", {}, {"the exact minimiser"}, set()),
+        ("spiderboost", {"T": 8, "q": 4}, {"epsilon <= 1"}, {"eta <= 1/(2 L1)", "no regularizer"}),
+        ("dp_svrg_anchor", {"T": 2}, {"a theorem covers the noise"}, {"eta <= 1/L"}),
+    ],
+)
+def test_conditions_say_whether_they_are_about_privacy(name, letters, privacy, utility):
+    conditions = certificate(name, **letters)["conditions"]
+    for texts, about_privacy in ((privacy, True), (utility, False)):
+        for text in texts:
+            assert [c["privacy"] for c in conditions if c["condition"].startswith(text)] == [about_privacy], text
 
 
 def test_without_noise_no_privacy_is_claimed():

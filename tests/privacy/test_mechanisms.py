@@ -198,14 +198,19 @@ def test_laplace_selection_between_two_candidates_has_its_exact_probability(back
     assert wins == pytest.approx(exact, abs=5.4 * np.sqrt(exact * (1 - exact) / 12_800))
 
 
+def prefixes(tree, vectors):
+    tree.start()
+    return [tree.add(vector) for vector in vectors]
+
+
 def test_tree_prefixes_are_exact_without_noise_and_have_the_stated_variance(backend):
     leaves, d = 8, 50
     vectors = [backend.asarray(np.full((64, d), float(t))) for t in range(1, leaves + 1)]
     exact = more(backend, TreeEvent("tree", 0.0, 1.0, leaves, 1), d=d).tree("tree")
-    for t, prefix in enumerate(exact.prefixes(iter(vectors)), start=1):
+    for t, prefix in enumerate(prefixes(exact, vectors), start=1):
         np.testing.assert_allclose(backend.to_host(prefix), t * (t + 1) / 2)
     noisy = more(backend, TreeEvent("tree", 0.5, 1.0, leaves, 1), d=d).tree("tree")
-    for t, prefix in enumerate(noisy.prefixes(iter(vectors)), start=1):
+    for t, prefix in enumerate(prefixes(noisy, vectors), start=1):
         noise = backend.to_host(prefix) - t * (t + 1) / 2
         # 3200 draws: the standard error of a variance is 2.5 %; 5.4 of them
         assert np.var(noise) == pytest.approx(0.25 * bin(t).count("1"), rel=0.135)
@@ -214,7 +219,7 @@ def test_tree_prefixes_are_exact_without_noise_and_have_the_stated_variance(back
 def test_a_tree_refuses_more_leaves_than_planned(backend):
     tree = more(backend, TreeEvent("tree", 0.5, 1.0, 2, 1)).tree("tree")
     with pytest.raises(LedgerMismatch, match="2 leaves"):
-        list(tree.prefixes(iter([backend.zeros((64, 3))] * 3)))
+        prefixes(tree, [backend.zeros((64, 3))] * 3)
 
 
 def test_planted_batch_used_twice_is_refused(backend):
@@ -237,6 +242,15 @@ def test_parallel_and_conditioned_plans_are_met_by_doing_them(backend):
         book.check()
     book.condition("norms")
     book.check()
+
+
+def test_planted_condition_without_a_share_of_delta_is_noticed(backend):
+    book = more(backend, GaussianEvent("batch", 1.0, EVENT.parts, 1))
+    list(book.gaussian("batch").noise(1))
+    book.check()
+    book.condition("never planned")
+    with pytest.raises(LedgerMismatch, match="never planned"):
+        book.check()
 
 
 LOOKS = ("full", "sampled", "fresh")

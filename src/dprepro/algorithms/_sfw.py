@@ -133,7 +133,8 @@ def check_rounds(name: str, R: int, b: int, n: int) -> None:
 def one_pass(R: int, b: int, n: int) -> Condition:
     """Return the condition that the batches are disjoint, with the share of the data that they take."""
     used = samples(R, b)
-    return Condition("all batches fit into the data", used <= n, f"{used} of {n} samples ({used / n:.2%})")
+    detail = f"{used} of {n} samples ({used / n:.2%})"
+    return Condition("all batches fit into the data", used <= n, detail, privacy=True)
 
 
 def conditions(setting: Setting, R: int, b: int) -> tuple[Condition, ...]:

@@ -200,6 +200,7 @@ def inner_conditions(setting: Setting, inner: Inner, sigma: float, epochs: Epoch
             "inner steps as printed: differences not clipped, batches of fixed size, constant noise",
             inner.r is None and inner.sampling == "fixed" and inner.weight(1) == 1,
             f"{clipped}, {inner.sampling} batches, noise {fall}",
+            privacy=True,
         ),
     )
     if inner.r is None:
@@ -232,7 +233,7 @@ def _driven_difference(setting: Setting, inner: Inner, sigma: float, epochs: Epo
 
 def batch_condition(b: int) -> Condition:
     """Return the condition that the theorems are stated for one record per inner step."""
-    return Condition("one record per inner step (b = 1)", b == 1, f"b = {b}")
+    return Condition("one record per inner step (b = 1)", b == 1, f"b = {b}", privacy=True)
 
 
 def sampling_condition(setting: Setting, name: str, steps: int) -> Condition:
@@ -242,4 +243,5 @@ def sampling_condition(setting: Setting, name: str, steps: int) -> Condition:
         f"epsilon <= c1 {name} / n^2 (c1 unstated, taken as 1)",
         setting.epsilon <= bound,
         f"epsilon = {setting.epsilon:g} against {bound:.3g}, a ratio of {setting.epsilon / bound:.3g}",
+        privacy=True,
     )

@@ -54,11 +54,15 @@ _NEED_TEXTS = {
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition of the theorem and whether it holds at the plan's numbers."""
+    """A condition of the theorem and whether it holds at the plan's numbers.
+
+    `privacy` says that the claimed epsilon rests on it; other conditions are about how good the output is.
+    """
 
     text: str
     holds: bool
     detail: str
+    privacy: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,8 @@ class Plan:
     utility: UtilityBound | None
     events: tuple[Event, ...]
     conditions: tuple[Condition, ...]
+    # Values of one sample's loss, of which only algorithms without gradients make use.
+    function_evaluations: int = 0
 
     def with_noise(self, factor: float) -> Self:
         """Return the same plan with `factor` times the noise."""
@@ -176,6 +182,8 @@ class Algorithm(ABC):
     paper: ClassVar[str]
     needs: ClassVar[frozenset[str]]
     takes_regularizer: ClassVar[bool] = True
+    # Whether losses of single samples are asked for, which embedded rows have no means for.
+    looks_at_samples: ClassVar[bool] = False
     plan_type: ClassVar[type[Plan]]
     # The letters a user may override, each with the check of its value.
     letters: ClassVar[Mapping[str, Letter]]
@@ -188,11 +196,15 @@ class Algorithm(ABC):
         """
         self.check_needs(setting.problem)
         plan = self.compute_plan(setting, self.check_letters(overrides))
-        if plan.gradient_evaluations > LARGEST_WORK:
-            raise UserError(
-                f"{self.name} would make {plan.gradient_evaluations:.1e} gradient evaluations at this setting, which no"
-                f" machine finishes: set {', '.join(sorted(set(self.letters) & {'T', 'm'}))}, or regularize more."
-            )
+        counts = (("gradient", plan.gradient_evaluations), ("function", plan.function_evaluations))
+        letters = ", ".join(sorted(set(self.letters) & {"T", "m"}))
+        advice = f"set {letters}, or regularize more" if self.takes_regularizer else f"set {letters}"
+        for kind, count in counts:
+            if count > LARGEST_WORK:
+                raise UserError(
+                    f"{self.name} would make {count:.1e} {kind} evaluations at this setting, which no"
+                    f" machine finishes: {advice}."
+                )
         if setting.variant in CALIBRATED and setting.noisy:
             from dprepro.privacy.calibrate import smallest_scale
 

@@ -110,6 +110,7 @@ class DPAccMD(Algorithm):
                     "the released point depends on the data through noisy gradients only",
                     noise == "both",
                     f"noise = {noise}" + ("; the gradient step uses gradients without noise" * (noise == "mirror")),
+                    privacy=True,
                 ),
             ),
             T=T,

@@ -131,7 +131,8 @@ class DPGD(Algorithm):
 def _conditions(eta_L: float, release: str) -> tuple[Condition, ...]:
     conditions: tuple[Condition, ...] = (Condition("eta <= 1/L", eta_L <= 1.0 + 1e-12, f"eta L = {eta_L:.3g}"),)
     if release == "last":
-        conditions += (Condition("only the last iterate is released", True, "no other iterate is recorded"),)
+        detail = "no other iterate is recorded"
+        conditions += (Condition("only the last iterate is released", True, detail, privacy=True),)
     return conditions
 
 

@@ -184,7 +184,9 @@ def _step_rule(setting: Setting, given: Mapping[str, Any]) -> tuple[str, float |
 def _conditions(setting: Setting, T: int, b: int, step: str, given: Mapping[str, Any]) -> tuple[Condition, ...]:
     n = setting.problem.n
     conditions: tuple[Condition, ...] = (
-        Condition("n^2 steps on one record each", n * n == T and b == 1, f"T = {T}, n^2 = {n * n}, b = {b}"),
+        Condition(
+            "n^2 steps on one record each", n * n == T and b == 1, f"T = {T}, n^2 = {n * n}, b = {b}", privacy=True
+        ),
     )
     if step == "inverse_root" and "D" not in given and not math.isfinite(setting.problem.constraint.radius):
         conditions += (Condition("a bounded set, whose size the step needs", False, "D is taken as 1"),)

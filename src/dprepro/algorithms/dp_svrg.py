@@ -178,6 +178,7 @@ def _step_conditions(problem: ProblemSpec, m: int, eta: float, step: str) -> tup
                 "the step size depends on released values only",
                 False,
                 "the Barzilai-Borwein step uses full gradients without noise; Theorem 4.1 does not cover it",
+                privacy=True,
             ),
         )
     return conditions

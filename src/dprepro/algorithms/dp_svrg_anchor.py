@@ -124,7 +124,7 @@ class DPSVRGAnchor(Algorithm):
                 GaussianEvent(INNER, sigma, (sampled_part(setting, b, r, sampling),), T * m),
             ),
             conditions=(
-                Condition("a theorem covers the noise", False, "the algorithm is not in the paper"),
+                Condition("a theorem covers the noise", False, "the algorithm is not in the paper", privacy=True),
                 Condition("eta <= 1/L", eta * smoothness <= 1.0 + 1e-12, f"eta L = {eta * smoothness:.3g}"),
             ),
             sigma_anchor=sigma_anchor,

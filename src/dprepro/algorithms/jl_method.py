@@ -191,6 +191,8 @@ def _base(given: Mapping[str, Any]) -> Algorithm:
     base = get_algorithm(name)
     for need in sorted(base.needs & set(_NOT_KEPT)):
         raise UserError(f"jl_method cannot wrap {name}, which needs {_NOT_KEPT[need]}: choose another algorithm.")
+    if base.looks_at_samples:
+        raise UserError(f"jl_method cannot wrap {name}, which looks at single samples: choose another algorithm.")
     return base
 
 
@@ -285,6 +287,7 @@ def _short_rows(setting: Setting, k: int) -> tuple[tuple[Event, ...], tuple[Cond
         "P(an embedded row is longer than sqrt(2) times the bound on the rows) <= delta/2",
         failure <= half,
         f"(n + 1) P(chi-square of {k} > {2 * k}) = {failure:.3g}, delta/2 = {half:.3g}",
+        privacy=True,
     )
     return (ConditionEvent(SHORT_ROWS, spent),), (condition,)
 

@@ -104,6 +104,7 @@ class ObjectivePerturbation(Algorithm):
                     "the exact minimiser is released",
                     True,
                     f"up to a gradient of {TOLERANCE:g} times the noise and rounding, or the run fails",
+                    privacy=True,
                 ),
             ),
             T=T,

@@ -110,7 +110,7 @@ def _conditions(setting: Setting) -> tuple[Condition, ...]:
     if setting.variant != "published":
         return ()
     text = "epsilon <= 1, for the classical Gaussian mechanism"
-    return (Condition(text, setting.epsilon <= 1.0, f"epsilon = {setting.epsilon:g}"),)
+    return (Condition(text, setting.epsilon <= 1.0, f"epsilon = {setting.epsilon:g}", privacy=True),)
 
 
 def _stability(G: float, eta: float, mu: float, T: int, n: int) -> float:

@@ -321,7 +321,8 @@ def _conditions(setting: Setting, eta: float, D: float) -> tuple[Condition, ...]
     )
     if setting.noisy and setting.variant == "published":
         holds = setting.epsilon <= math.sqrt(log)
-        conditions += (Condition("epsilon <= sqrt(ln(1/delta))", holds, f"{setting.epsilon:g}, {math.sqrt(log):.3g}"),)
+        detail = f"{setting.epsilon:g}, {math.sqrt(log):.3g}"
+        conditions += (Condition("epsilon <= sqrt(ln(1/delta))", holds, detail, privacy=True),)
     if problem.regularizer.name != "none":
         conditions += (Condition("no regularizer", False, "the theorem bounds the risk of the loss alone"),)
     return conditions

@@ -240,7 +240,7 @@ def _conditions(setting: Setting, constants: ProximalSetting, R: int, n_r: int) 
     least = constants.rho * constants.D / constants.L0
     conditions: tuple[Condition, ...] = (
         Condition("n d >= rho D / L0", n * d >= least, f"{n * d:g}, {least:.3g}"),
-        Condition("all rounds fit into the data", R * n_r <= n, f"{R * n_r} of {n} samples"),
+        Condition("all rounds fit into the data", R * n_r <= n, f"{R * n_r} of {n} samples", privacy=True),
     )
     if problem.regularizer.name != "none":
         conditions += (Condition("no regularizer", False, "the theorem bounds the risk of the loss alone"),)

@@ -307,7 +307,8 @@ def _conditions(setting: Setting, eta: float) -> tuple[Condition, ...]:
         Condition("eta <= 1/(2 L1)", eta * problem.L <= 0.5 + 1e-12, f"eta L1 = {eta * problem.L:.3g}"),
     )
     if setting.noisy and setting.variant == "published":
-        conditions += (Condition("epsilon <= 1", setting.epsilon <= 1.0, f"epsilon = {setting.epsilon:g}"),)
+        detail = f"epsilon = {setting.epsilon:g}"
+        conditions += (Condition("epsilon <= 1", setting.epsilon <= 1.0, detail, privacy=True),)
     return conditions + beyond_the_loss(problem)
 
 

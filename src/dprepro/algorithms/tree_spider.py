@@ -394,7 +394,7 @@ def _conditions(setting: Setting, given: Mapping[str, Any], shape: tuple[int, in
         from_n = f"; below 1 from n = {needed:.3g}"
     used = _samples(T, b, D)
     conditions: Conditions = (
-        Condition("all batches fit into the data", used <= problem.n, f"{used} of {problem.n} samples"),
+        Condition("all batches fit into the data", used <= problem.n, f"{used} of {problem.n} samples", privacy=True),
         Condition(
             "2 alpha_tilde < L0; else the first leaf, the initial point, is returned whatever the data",
             short < 1.0,
@@ -403,7 +403,7 @@ def _conditions(setting: Setting, given: Mapping[str, Any], shape: tuple[int, in
     )
     if setting.variant == "published" and setting.noisy:
         text = "epsilon <= 1, for which the classical Gaussian noise is proved"
-        conditions += (Condition(text, setting.epsilon <= 1.0, f"epsilon = {setting.epsilon:g}"),)
+        conditions += (Condition(text, setting.epsilon <= 1.0, f"epsilon = {setting.epsilon:g}", privacy=True),)
     return conditions + beyond_the_loss(problem)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dprepro.analysis.intervals import LEVEL, Interval
+from dprepro.analysis.intervals import LEVEL, Interval, bootstrap_interval, resampled_logs
 
 RESAMPLES = 2000
 # How far a measured exponent may lie from a bound's and still agree with it: numbers of steps are rounded, and over
@@ -25,10 +25,11 @@ WIDEST = 0.3
 def exponent(
     x: Sequence[float], samples: Sequence[np.ndarray | Sequence[np.ndarray]], level: float = LEVEL
 ) -> Interval:
-    """Return the least-squares slope of log(mean of samples) against log(x), with a percentile bootstrap interval.
+    """Return the least-squares slope of log(mean of samples) against log(x), with a bootstrap interval.
 
     `samples[i]` holds the replicates at x[i]; they are resampled independently at every x. The interval speaks of the
-    replicates' noise on these very datasets, not of other datasets. NaN with fewer than two usable points.
+    replicates' noise on these very datasets, not of other datasets. A point with a value that is not finite is left
+    out as a whole. NaN with fewer than two usable points.
 
     For a family of problems `samples[i]` holds the replicates of each member: the mean is then that of the worst one,
     chosen anew in every resample.
@@ -41,10 +42,9 @@ def exponent(
     centred = (logs - logs.mean()) / np.sum((logs - logs.mean()) ** 2)
     slope = float(centred @ np.log([max(map(np.mean, members)) for _, members in usable]))
     rng = np.random.default_rng(0)
-    means = np.stack([np.max([_resampled_means(values, rng) for values in members], axis=0) for _, members in usable])
-    slopes = centred @ np.log(np.maximum(means, np.finfo(float).tiny))
-    low, high = np.quantile(slopes, [0.5 - level / 2, 0.5 + level / 2])
-    return Interval(slope, float(low), float(high))
+    resampled = [[resampled_logs(values, rng, RESAMPLES) for values in members] for _, members in usable]
+    slopes = centred @ np.stack([np.max(members, axis=0) for members in resampled])
+    return bootstrap_interval(slope, slopes, sum(members[0].size - 1 for _, members in usable), level)
 
 
 def exact_exponent(x: Sequence[float], counts: Sequence[float]) -> float:
@@ -90,12 +90,10 @@ def count_verdict(counted: float, stated: float, with_logarithms: float = float(
 
 
 def _finite(samples: np.ndarray | Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return the finite values of each member, of those that have two or more; a plain array is one member."""
+    """Return the values of each member; none if there are too few or one is not finite, for the mean is infinite then.
+
+    A plain array is one member.
+    """
     members = [samples] if isinstance(samples, np.ndarray) and samples.ndim == 1 else list(samples)
-    finite = [values[np.isfinite(values)] for values in members]
-    return [values for values in finite if values.size >= 2]
-
-
-def _resampled_means(values: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    index = rng.integers(values.size, size=(RESAMPLES, values.size))
-    return np.mean(values[index], axis=1)
+    usable = all(values.size >= 2 and np.isfinite(values).all() for values in members)
+    return members if usable else []

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import importlib
 import inspect
+import json
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -60,6 +61,8 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, repeated: bool = 
     population = _repeated(name, prepared.population) if repeated else prepared.population
     if population is not None:
         checksum.update(population.probabilities.data)
+    if population is not None and population.law is not None:
+        checksum.update(json.dumps(population.law, sort_keys=True).encode())
     return Dataset(
         name=name,
         X=prepared.X,
@@ -74,7 +77,7 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, repeated: bool = 
 
 
 def _repeated(name: str, population: Population | None) -> Population:
-    if population is None or population.sphere is not None:
+    if population is None or population.sphere is not None or population.law is not None:
         raise UserError(f"The dataset {name!r} has no atoms that its records could be copies of: drop repeated.")
     return replace(population, repeated=True)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +40,8 @@ class Population:
     copies of the atoms in the shares of their probabilities, and nothing is drawn. Where `sphere` is a number, the
     distribution is no finite one: rows are uniform on the unit sphere, and the one row of X is the truth that labels
     come from, with noise of this size. `rank` is that of all rows, where the parameters say so.
+    With a `law`, plain values by name, samples are drawn as they are asked for (`problems.make_risk` says which class
+    draws by its `name`); `weights` is the number of parameters where it is not that of the features.
     """
 
     probabilities: np.ndarray
@@ -50,6 +52,8 @@ class Population:
     repeated: bool = False
     sphere: float | None = None
     rank: int | None = None
+    law: Mapping[str, Any] | None = None
+    weights: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

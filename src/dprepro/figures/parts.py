@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from dprepro import origin
+from dprepro.analysis.rates import WIDEST
 from dprepro.figures import style
 from dprepro.figures.sweeps import line_name, small_print
 from dprepro.tables import parts as measured
@@ -22,7 +23,8 @@ from dprepro.tables import records
 _SHOWN = (
     "Measured exponents of the error with 95 % bootstrap intervals over replicates (points), and the exponents of the "
     "paper's bounds (ticks); left of a tick is faster than the bound. Hollow points: published noise, full points: "
-    "accounted noise, crosses: no noise. Each row of the table has a figure of its own."
+    "accounted noise, crosses: no noise. Exponents without a bound whose interval is wider than 0.6 are left out. Each "
+    "row of the table has a figure of its own."
 )
 # All in inches.
 _STEP = 0.145
@@ -36,7 +38,7 @@ _Key = tuple[str, str, str]
 
 def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, str]:
     """Return the figure and its caption: a line per method, a column per axis of the sweeps."""
-    rows = _with_names(measured.exponents(measured.table(frame, metadata)))
+    rows = _with_names(_telling(measured.exponents(measured.table(frame, metadata))))
     columns = list(dict.fromkeys(rows["axis"]))
     names = _names(rows, metadata)
     # Names are measured at the resolution at which they are saved: it changes their width.
@@ -49,6 +51,11 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     _name_lines(grid[0, 0], names, colour)
     _place(drawn, grid[0], len(names), frame, metadata)
     return drawn, origin.sweep_caption(_SHOWN, frame, metadata)
+
+
+def _telling(rows: pd.DataFrame) -> pd.DataFrame:
+    """Leave out exponents that no bound is stated for and that are too wide to tell one from another."""
+    return rows[rows["theory"].notna() | (rows["ci_high"] - rows["ci_low"] <= 2.0 * WIDEST)]
 
 
 def _with_names(rows: pd.DataFrame) -> pd.DataFrame:
@@ -132,5 +139,4 @@ def _sizes(frame: pd.DataFrame) -> str:
     spans = {key: origin.span(frame[key]) for key in ("n", "d")}
     spans["epsilon"] = origin.span(frame["epsilon"][np.isfinite(frame["epsilon"])])
     spans["delta"] = origin.span(frame["delta"])
-    replicates = origin.span(frame.groupby("experiment")["replicate"].nunique())
-    return "; ".join(f"{key} = {text}" for key, text in spans.items()) + f"; {replicates} replicates"
+    return "; ".join(f"{key} = {text}" for key, text in spans.items()) + f"; {origin.replicates(frame)} replicates"

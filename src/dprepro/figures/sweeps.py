@@ -17,7 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
 from dprepro import origin
-from dprepro.analysis.intervals import mean_interval, worst_members
+from dprepro.analysis.intervals import counted, mean_interval, worst_members
 from dprepro.figures import style
 from dprepro.sweeps import EPSILON, NONSMOOTH, ROWS, SECONDS
 
@@ -251,7 +251,7 @@ def _draw(drawn: Figure, block: _Block, left: float, top: float, metadata: Mappi
     if _counted(block.rows):
         _evaluations_panel(panels[-1], block)
     for axes in panels:
-        _name_heights(axes)
+        name_heights(axes)
     panels[0].set_ylabel(block.rows["metric"].iloc[0], fontsize=7, labelpad=3)
     common = _epsilon(block.rows)
     title = block.problem if common is None else f"{block.problem}, epsilon = {common:g}"
@@ -266,10 +266,9 @@ def _error_panel(axes: Axes, block: _Block, axis: str, metadata: Mapping[str, An
     for line in block.lines:
         x, intervals = [], []
         for _, point in line.rows[line.rows["axis"] == axis].groupby("axis_value"):
-            finite = point["value"][np.isfinite(point["value"])].to_numpy()
-            if finite.size:
+            if np.isfinite(point["value"]).all():
                 x.append(float(point["axis_value"].iloc[0]))
-                intervals.append(mean_interval(finite))
+                intervals.append(mean_interval(point["value"].to_numpy()))
         if not x:
             continue
         means = np.array([interval.mean for interval in intervals])
@@ -306,11 +305,13 @@ def _guide(axes: Axes, x: list[float], means: np.ndarray, exponent: float | None
 
 def _evaluations_panel(axes: Axes, block: _Block) -> None:
     for line in block.lines:
-        counts = line.rows[line.rows["axis"] == ROWS].groupby("axis_value")["gradient_evaluations"].first()
-        axes.plot(counts.index, counts, **line.look)
+        points = [point for _, point in line.rows[line.rows["axis"] == ROWS].groupby("axis_value")]
+        axes.plot([point["axis_value"].iloc[0] for point in points], counted(points)[1], **line.look)
     _logarithmic(axes, block.rows[block.rows["axis"] == ROWS]["axis_value"])
     axes.set_xlabel(ROWS, fontsize=7, labelpad=2)
-    axes.set_ylabel("gradient evaluations", fontsize=7, labelpad=3)
+    # Where some ask for values of the loss, these are shown for them.
+    values = (block.rows["function_evaluations"] > 0.0).any()
+    axes.set_ylabel("evaluations" if values else "gradient evaluations", fontsize=7, labelpad=3)
 
 
 def _logarithmic(axes: Axes, values: pd.Series) -> None:
@@ -319,7 +320,7 @@ def _logarithmic(axes: Axes, values: pd.Series) -> None:
     axes.set_yscale("log")
     ordered = sorted(set(values))
     shown = _ticks(ordered)
-    axes.set_xticks(shown, [_short(value) for value in shown])
+    axes.set_xticks(shown, [short_number(value) for value in shown])
     axes.set_xticks(ordered, minor=True)
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(labelsize=6.5, pad=2)
@@ -335,7 +336,7 @@ def _ticks(ordered: Sequence[float]) -> list[float]:
     return [low, middle, high] if 0.35 <= share[middle] <= 0.65 else [low, high]
 
 
-def _name_heights(axes: Axes) -> None:
+def name_heights(axes: Axes) -> None:
     """Name at most four heights of a logarithmic axis: powers of ten, or rounder numbers where it has too few."""
     low, high = axes.get_ylim()
     if high < 3.0 * low:
@@ -345,7 +346,7 @@ def _name_heights(axes: Axes) -> None:
     shown = _heights(low, high)
     axes.yaxis.set_major_locator(FixedLocator(shown))
     powers = shown[0] < 1e-3
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value) if powers else _short(value)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _power(value) if powers else short_number(value)))
     leads = range(1, 10) if high < 1e3 * low else (1,)
     axes.yaxis.set_minor_locator(FixedLocator(_round(low, high, leads)))
     axes.yaxis.set_minor_formatter(NullFormatter())
@@ -368,7 +369,7 @@ def _power(value: float) -> str:
     return rf"$10^{{{int(power)}}}$" if lead == "1" else f"{lead}e{int(power)}"
 
 
-def _short(value: float) -> str:
+def short_number(value: float) -> str:
     """Return a number in few characters: 0.062, 4096, 10k, 65536, 231k, 42M."""
     thousands = 1e4 if value % 1000.0 == 0.0 else 1e5
     for least, unit, name in ((1e12, 1e12, "T"), (1e9, 1e9, "G"), (1e6, 1e6, "M"), (thousands, 1e3, "k")):

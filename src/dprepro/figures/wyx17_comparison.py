@@ -63,10 +63,9 @@ def _panel(axes: Axes, rows: pd.DataFrame, colour: Mapping[str, Any]) -> None:
     order = list(colour)
     for method in order:
         runs = rows[rows["method"] == method]
-        values = runs["value"][np.isfinite(runs["value"])].to_numpy()
-        if not values.size:
+        if runs.empty or not np.isfinite(runs["value"]).all():
             continue
-        interval = mean_interval(values)
+        interval = mean_interval(runs["value"].to_numpy())
         failed = bool((runs["failure"] != "").any())
         axes.errorbar(
             runs["gradient_evaluations"].iloc[0],

@@ -1,7 +1,8 @@
 """Findings: claims of a paper held against what can be computed or run, each with a verdict that follows by a rule.
 
 One module per paper, named like it, with `QUESTIONS`: pairs of a function that computes numbers and one that judges
-them. Nothing but the numbers decides: where a claim holds, its verdict says so.
+them. Nothing but the numbers decides: where a claim holds, its verdict says so. What figures show beside the numbers
+is among them under the key `DRAWN`, so that a figure and a verdict come from one computation.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ CONTRADICTED = "contradicted"
 HOLDS = "holds here"
 EMPTY = "empty"
 UNDECIDED = "not decided"
+# The key, among the numbers, of what only figures show: a name to columns of equal length.
+DRAWN = "drawn"
 
 Numbers = Mapping[str, Any]
 
@@ -67,10 +70,15 @@ def records(found: Mapping[str, Finding]) -> list[dict[str, str]]:
             "verdict": f.verdict,
             "computed": f.computed,
             "rule": f.rule,
-            "numbers": json.dumps(jsonable(f.numbers)),
+            "numbers": json.dumps(jsonable(told(f.numbers))),
         }
         for name, f in found.items()
     ]
+
+
+def told(numbers: Numbers) -> Numbers:
+    """Return the numbers that a reader is told, without what only figures show."""
+    return {key: value for key, value in numbers.items() if key != DRAWN}
 
 
 def several(values: Sequence[float], digits: int = 3) -> str:

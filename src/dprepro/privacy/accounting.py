@@ -23,6 +23,7 @@ from dprepro.privacy.events import (
     TreeEvent,
     UnprotectedEvent,
     leaves,
+    replace_leaves,
 )
 
 if TYPE_CHECKING:
@@ -144,15 +145,16 @@ def account(events: Sequence[Event], delta: float) -> Accounted:
     sampled and a full part under one noise is charged as two releases with the variance divided between them, for the
     best division; the sum is a function of the two, so this is sound. Selections by Gumbel noise have bounded range,
     which adds up as zCDP: the smaller of the two bounds counts. Events with several alternatives cost as much as the
-    costliest; conditions take their share of delta beforehand.
+    costliest; conditions take their share of delta beforehand. What is not known to be attained counts in the upper
+    bound alone: a composition leaks at least what any part of it does.
     """
     check_delta(delta)
     found = [_account_sequence(sequence, delta) for sequence in _sequences(events)]
     worst = max(found, key=lambda accounted: accounted.epsilon)
-    attained = all(getattr(event, "attained", True) for event in leaves(events))
     # A branch that is cheaper at this delta may be dearer at another epsilon.
     dearest = replace(worst, delta=lambda epsilon: max(accounted.delta(epsilon) for accounted in found))
-    return dearest if attained else replace(dearest, lower=0.0)
+    attained = replace_leaves(events, lambda event: event if getattr(event, "attained", True) else None)
+    return dearest if attained == tuple(events) else replace(dearest, lower=account(attained, delta).lower)
 
 
 def within(events: Sequence[Event], epsilon: float, delta: float, share: float, accuracy: float = 2.5e-4) -> bool:
@@ -389,7 +391,9 @@ class _Sorted:
                 if event not in sampled
             )
             squared_mu += sum(
-                event.count * tree_mu(event.sensitivity, event.sigma, event.leaves) ** 2 for event in trees
+                (1 if event.disjoint else event.count)
+                * tree_mu(event.sensitivity, event.sigma, event.leaves, event.first) ** 2
+                for event in trees
             )
         return cls(
             sum(event.delta for event in used if isinstance(event, ConditionEvent)),

@@ -74,7 +74,7 @@ def audit(
     if seed < 0:
         raise UserError(f"seed is {seed}: give a whole number >= 0.")
     case = algorithm.audit_case()
-    plan = algorithm.plan(Setting(case.spec, epsilon, delta, variant), **case.letters)
+    plan = algorithm.plan(Setting(case.spec, epsilon, delta, variant), **case.letters_of(variant))
     certificate = certify(plan)
     backend = get_backend(device, "float64")
     with single_blas_thread():
@@ -82,6 +82,11 @@ def audit(
             side_scores(algorithm, plan, case, rows, seed=2 * seed + side, replicates=replicates, backend=backend)
             for side, rows in enumerate((case.neighbour, case.rows))
         ]
+    if lost := sum(int(np.isnan(side).sum()) for side in scores):
+        raise RunFailed(
+            f"{lost} of {2 * replicates} runs in the audit of {plan.algorithm} ({plan.variant}, claimed epsilon = "
+            f"{epsilon:g}) have no score, as they did not end in numbers: nothing is proven without them."
+        )
     bounds = audit_bounds(scores[0], scores[1], delta, BETA)
     accounted = float(certificate["epsilon_accounted"])
     gaussian = is_gaussian(plan.events)

@@ -97,15 +97,24 @@ def _key(events: Sequence[Event], epsilon: float, delta: float) -> str:
 
 
 def _recall(key: str) -> float | None:
-    """Return a remembered factor; an unreadable file is as good as none, for the answer can be found again."""
+    """Return a remembered factor; a damaged file is as good as none, for the answer can be found again.
+
+    A wrong factor would be too little noise, so it counts only with the seal that was written beside it.
+    """
     try:
-        factor = json.loads((cache_folder() / f"{key}.json").read_text(encoding="utf-8"))["factor"]
-    except (OSError, ValueError, KeyError, TypeError):
+        known = json.loads((cache_folder() / f"{key}.json").read_text(encoding="utf-8"))
+        factor, seal = known["factor"], known["seal"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return float(factor) if isinstance(factor, float) and 0.0 < factor < math.inf else None
+    return factor if isinstance(factor, float) and seal == _seal(key, factor) else None
 
 
 def _remember(key: str, factor: float) -> None:
     """Keep a factor; a cache that cannot be written costs time, not correctness."""
     with contextlib.suppress(UserError, OSError):
-        write_json(cache_folder() / f"{key}.json", {"factor": factor})
+        write_json(cache_folder() / f"{key}.json", {"factor": factor, "seal": _seal(key, factor)})
+
+
+def _seal(key: str, factor: float) -> str:
+    """Return a digest of a question and its answer, which a damaged file does not have."""
+    return hashlib.sha256(f"{key} {factor!r}".encode()).hexdigest()[:32]

@@ -45,7 +45,10 @@ class Transcript:
 
 @dataclass(frozen=True)
 class Case:
-    """A pair of neighbouring datasets, the letters of the runs, and the attacker's score of a transcript."""
+    """A pair of neighbouring datasets, the letters of the runs, and the attacker's score of a transcript.
+
+    `published` are the letters of that variant where they are others, such as those of its own estimator.
+    """
 
     name: str
     spec: ProblemSpec
@@ -53,6 +56,11 @@ class Case:
     neighbour: Rows
     letters: Mapping[str, Any]
     score: Callable[[Transcript, Case, Plan], np.ndarray]
+    published: Mapping[str, Any] | None = None
+
+    def letters_of(self, variant: str) -> Mapping[str, Any]:
+        """Return the letters of the runs of a variant."""
+        return self.letters if self.published is None or variant != "published" else self.published
 
 
 def linear_case(n: int, letters: Mapping[str, Any]) -> Case:

@@ -173,18 +173,24 @@ def tree_nodes(leaves: int) -> int:
     return int(leaves).bit_length()
 
 
-def tree_mu(sensitivity: float, sigma: float, leaves: int) -> float:
+def tree_mu(sensitivity: float, sigma: float, leaves: int, first: float | None = None) -> float:
     """Return the GDP parameter of binary-tree aggregation with N(0, sigma^2 I) noise on every node.
 
     A record sits in one leaf and moves every node above it by at most `sensitivity`, so all node sums together
     are one Gaussian release at l2 distance sqrt(nodes) * sensitivity; adaptive choice of the leaves changes nothing.
+    The prefixes tell the nodes that they are made of, and these tell the prefixes: nothing is given away. `first` is
+    the sensitivity of the first leaf, the one in most nodes; every other leaf is in fewer, the second in one fewer.
     """
     _check_number("sensitivity", sensitivity)
     _check_number("sigma", sigma)
     nodes = tree_nodes(leaves)
-    if sensitivity == 0.0:
+    distance = math.sqrt(nodes) * sensitivity
+    if first is not None:
+        _check_number("first", first)
+        distance = max(math.sqrt(nodes) * first, math.sqrt(nodes - 1) * sensitivity)
+    if distance == 0.0:
         return 0.0
-    return math.inf if sigma == 0.0 else math.sqrt(nodes) * sensitivity / sigma
+    return math.inf if sigma == 0.0 else distance / sigma
 
 
 def parallel(epsilons: Sequence[float]) -> float:

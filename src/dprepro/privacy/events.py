@@ -64,6 +64,8 @@ class GaussianEvent(_Noisy):
     With `contraction` c < 1 only the last iterate of the `count` steps is released: on either neighbour each step is a
     c-Lipschitz map of the iterate, plus noise, plus whatever map without data that does not expand (a projection, a
     prox). Sigma and the sensitivity may be in any one unit, that of the gradient or that of the iterate.
+
+    `attained` is as in `DisjointGaussianEvent`, for one pair of neighbours in all releases.
     """
 
     label: str
@@ -71,6 +73,7 @@ class GaussianEvent(_Noisy):
     parts: tuple[QueryPart, ...]
     count: int
     contraction: float = 1.0
+    attained: bool = True
 
     def __post_init__(self) -> None:
         _check_noise(self.label, self.sigma, self.count)
@@ -130,9 +133,11 @@ class SelectionEvent(_Noisy):
 
 @dataclass(frozen=True)
 class TreeEvent(_Noisy):
-    """`count` prefix sums over `leaves` vectors by a binary tree whose every node gets N(0, sigma^2 I).
+    """`count` trees of prefix sums over at most `leaves` vectors each; every node gets N(0, sigma^2 I).
 
-    `sensitivity` is the l2 distance of one leaf; a record sits in one leaf of each tree.
+    `sensitivity` is the l2 distance of one leaf, `first` that of the first leaf of a tree where it has its own. A
+    record sits in one leaf of each tree; if they are `disjoint`, in one leaf of one tree only, and no data decide in
+    which, so that all trees together cost as much as one. `attained` is as in `DisjointGaussianEvent`.
     """
 
     label: str
@@ -140,10 +145,15 @@ class TreeEvent(_Noisy):
     sensitivity: float
     leaves: int
     count: int
+    first: float | None = None
+    disjoint: bool = False
+    attained: bool = True
 
     def __post_init__(self) -> None:
         _check_noise(self.label, self.sigma, self.count)
         _check_sensitivity(self.sensitivity, self.label)
+        if self.first is not None:
+            _check_sensitivity(self.first, f"{self.label}, first leaf")
         if self.leaves < 1:
             raise UserError(f"The tree {self.label!r} has {self.leaves} leaves: give a whole number >= 1.")
 

@@ -48,6 +48,8 @@ CountedEvent = (
 BLOCK_STEPS = 256
 # Releases on disjoint batches whose noise is drawn at one time.
 DISJOINT_STEPS = 32
+# Leaves of a tree whose noise is drawn at one time.
+TREE_STEPS = 32
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,20 @@ class Mechanism:
 
     def _take(self, releases: int) -> int:
         """Check that `releases` more are planned and return the number of the first of them."""
+        first = self._planned(releases)
+        self._slots.witness(self.event.label)
+        return first
+
+    def _steps(self, usual: int) -> int:
+        """Return for how many steps noise is drawn at one time; no number depends on it."""
+        return self._slots.backend.steps(usual)
+
+    def _planned(self, releases: int) -> int:
         if self.drawn + releases > self.event.count:
             raise LedgerMismatch(
                 f"The mechanism {self.event.label!r} is planned for {self.event.count} releases, "
                 f"but {self.drawn + releases} were asked for."
             )
-        self._slots.witness(self.event.label)
         return self.drawn
 
 
@@ -115,7 +125,7 @@ class GaussianMechanism(Mechanism):
 
     def noise(self, releases: int) -> Iterator[Array]:
         """Yield one noise array (K, d) of variance sigma^2 for each of the next `releases` releases."""
-        for first, steps in self._blocks(releases, BLOCK_STEPS):
+        for first, steps in self._blocks(releases, self._steps(BLOCK_STEPS)):
             noise = self._noise_block(first, steps)
             for step in range(steps):
                 self.drawn += 1
@@ -129,7 +139,7 @@ class GaussianMechanism(Mechanism):
         """
         part = next(part for part in self.event.parts if not part.full)
         draw = self._poisson_batches if part.poisson else self._batches
-        for first, steps in self._blocks(releases, max(1, BLOCK_STEPS // part.batch)):
+        for first, steps in self._blocks(releases, self._steps(BLOCK_STEPS // part.batch)):
             noise = self._noise_block(first, steps)
             for step, index in enumerate(draw(first, steps, part)):
                 self.drawn += 1
@@ -145,7 +155,7 @@ class GaussianMechanism(Mechanism):
         if int(copies.sum()) != part.population:
             raise LedgerMismatch(f"The event {self.event.label!r} is planned for {part.population} records, not these.")
         draw = self._indices.binomials if part.poisson else self._indices.hypergeometrics
-        for first, steps in self._blocks(releases, DRAWN_STEPS):
+        for first, steps in self._blocks(releases, self._steps(DRAWN_STEPS)):
             noise = self._noise_block(first, steps)
             counts = draw(first, steps, part.batch, copies)
             for step in range(steps):
@@ -205,9 +215,10 @@ class DisjointGaussianMechanism(Mechanism):
 
     def _unit_noise(self, step: int) -> np.ndarray:
         """Return the standard normals (K, d) of a step; they are drawn in blocks."""
-        place = step % DISJOINT_STEPS
+        steps = self._steps(DISJOINT_STEPS)
+        place = step % steps
         if place == 0 or self._block is None:
-            self._block = self._normals.normals(step - place, DISJOINT_STEPS, self._d)
+            self._block = self._normals.normals(step - place, steps, self._d)
         return self._block[place]
 
 
@@ -250,10 +261,13 @@ class SelectionMechanism(Mechanism):
 
 
 class TreeMechanism(Mechanism):
-    """Prefix sums of a stream of vectors by a binary tree; keeps only the nodes that are still open.
+    """Prefix sums of streams of vectors by binary trees, one after the other; keeps only the nodes that are open.
 
-    Node `level, j` covers the leaves j 2^level + 1 to (j + 1) 2^level and gets noise of its own. The prefix of t
-    leaves is the sum of one node for each bit of t, so its noise has variance sigma^2 times the number of ones.
+    The t-th leaf of a tree completes the node of the 2^l leaves up to it, 2^l being the largest power of two that
+    divides t. This node alone gets noise: it is the one that prefixes use. The prefix of t leaves is the sum of one
+    node for each bit of t, so its noise has variance sigma^2 times the number of ones, and at most bit_length(leaves)
+    nodes are kept. Between disjoint trees, and between their leaves, samples must have been handed out: every leaf
+    is a release of its own in the ledger's sense of a turn.
     """
 
     event: TreeEvent
@@ -261,35 +275,56 @@ class TreeMechanism(Mechanism):
     def __init__(self, event: TreeEvent, d: int, slots: Slots) -> None:
         super().__init__(event, slots)
         self._d = d
-        self._levels = (event.leaves - 1).bit_length() + 1
         self._normals = slots.streams(f"noise:{event.label}")
+        self._block: tuple[int, np.ndarray] | None = None
+        self._leaf = event.leaves  # no tree is open
+        self._open: list[_OpenNode] = []
 
-    def prefixes(self, vectors: Iterator[Array]) -> Iterator[Array]:
-        """Yield the noisy sum of the first t vectors (K, d) for t = 1, 2, ..., at most `leaves`. One tree."""
-        tree = self._take(1)
+    def start(self) -> None:
+        """Begin the next tree."""
+        self._planned(1)
         self.drawn += 1
-        backend = self._slots.backend
-        open_sums: dict[int, Array] = {}
-        open_noise: dict[int, Array] = {}
-        for t, vector in enumerate(vectors, start=1):
-            if t > self.event.leaves:
-                raise LedgerMismatch(f"The tree {self.event.label!r} has {self.event.leaves} leaves, but got more.")
-            level, total = 0, vector
-            while level in open_sums:
-                total = total + open_sums.pop(level)
-                open_noise.pop(level)
-                level += 1
-            open_sums[level] = total
-            open_noise[level] = self._node_noise(tree, level, t)
-            prefix = backend.zeros((len(self._slots.replicates), self._d))
-            for node in open_sums:
-                prefix = prefix + open_sums[node] + open_noise[node]
-            yield prefix
+        self._leaf, self._open = 0, []
 
-    def _node_noise(self, tree: int, level: int, last_leaf: int) -> Array:
-        # Numbering nodes by (tree, last leaf, level) gives each a step of its own in the stream.
-        step = (tree * (self.event.leaves + 1) + last_leaf) * self._levels + level
-        return self._slots.backend.asarray(self._normals.normals(step, 1, self._d, self.event.sigma)[0])
+    def add(self, vector: Array) -> Array:
+        """Take in the next leaf of the tree (K, d) and return the noisy sum of its leaves so far (K, d)."""
+        if self._leaf >= self.event.leaves:
+            raise LedgerMismatch(f"The tree {self.event.label!r} has {self.event.leaves} leaves, but got more.")
+        self._slots.witness(self.event.label)
+        self._leaf += 1
+        level, total = 0, vector
+        while self._open and self._open[-1].level == level:
+            total = total + self._open.pop().total
+            level += 1
+        # Noise goes to the node before anything is rounded to the size of the whole sum.
+        noisy = total + self._node_noise()
+        prefix = self._open[-1].prefix + noisy if self._open else noisy
+        self._open.append(_OpenNode(level, total, prefix))
+        return prefix
+
+    @property
+    def open_nodes(self) -> int:
+        """How many nodes are kept."""
+        return len(self._open)
+
+    def _node_noise(self) -> Array:
+        """Return the noise (K, d) of the node that the leaf completes; each leaf has a step of the stream."""
+        if self.event.sigma == 0.0:
+            return self._slots.backend.zeros((len(self._slots.replicates), self._d))
+        steps = self._steps(TREE_STEPS)
+        number, place = divmod((self.drawn - 1) * self.event.leaves + self._leaf - 1, steps)
+        if self._block is None or self._block[0] != number:
+            self._block = number, self._normals.normals(number * steps, steps, self._d, self.event.sigma)
+        return self._slots.backend.asarray(self._block[1][place])
+
+
+@dataclass(frozen=True)
+class _OpenNode:
+    """A node that is part of the current prefix: the sum of its leaves, and the noisy prefix up to its end (K, d)."""
+
+    level: int
+    total: Array
+    prefix: Array
 
 
 class ObjectivePerturbationMechanism(Mechanism):
@@ -343,7 +378,7 @@ class Ledger:
     ) -> None:
         self._planned = tuple(events)
         self._turn = turn
-        self._once = {e.label for e in leaves(events) if isinstance(e, DisjointGaussianEvent | FadingSelectionEvent)}
+        self._once = {event.label for event in leaves(events) if _counts_once(event)}
         self._branch = {
             leaf.label: (number, branch)
             for number, event in enumerate(events)
@@ -351,7 +386,9 @@ class Ledger:
             for branch, inner in enumerate(event.branches)
             for leaf in leaves(inner)
         }
-        self._released: dict[tuple[Any, int], int] = {}
+        # The last turn in which an event released, and for parallel events the branch. Turns only grow.
+        self._last_turn: dict[str, int] = {}
+        self._last_branch: dict[int, tuple[int, int]] = {}
         slots = Slots(seed, tuple(replicates), backend, self._witness)
         self._mechanisms: dict[str, Mechanism] = {}
         for event in leaves(events):
@@ -405,11 +442,14 @@ class Ledger:
         self._conditions.add(label)
 
     def entries(self) -> tuple[Event, ...]:
-        """Return what happened, in the shape of the plan; what was never planned stands at the end."""
+        """Return what happened, in the shape of the plan; what was never planned stands at the end.
+
+        A condition that no share of delta was planned for protects nothing.
+        """
         planned = {event.label for event in leaves(self._planned)}
         happened = replace_leaves(self._planned, self._happened)
-        extra = [UnprotectedEvent(label, count) for label, count in self._unprotected.items() if label not in planned]
-        return (*happened, *extra)
+        used = {**self._unprotected, **dict.fromkeys(sorted(self._conditions), 1)}
+        return (*happened, *(UnprotectedEvent(label, count) for label, count in used.items() if label not in planned))
 
     def check(self, full: bool = False, sampled: bool = False, fresh: bool = False) -> None:
         """Raise `LedgerMismatch` unless exactly the planned events happened.
@@ -430,13 +470,15 @@ class Ledger:
             return
         turn = self._turn()
         if label in self._once:
-            if (label, turn) in self._released:
+            if self._last_turn.get(label, -1) >= turn:
                 raise LedgerMismatch(f"The event {label!r} would release twice on one batch, but counts a record once.")
-            self._released[label, turn] = 0
+            self._last_turn[label] = turn
         if label in self._branch:
             event, branch = self._branch[label]
-            if self._released.setdefault((event, turn), branch) != branch:
+            last_turn, last_branch = self._last_branch.get(event, (-1, branch))
+            if last_turn >= turn and last_branch != branch:
                 raise LedgerMismatch(f"The event {label!r} would release on a batch of another parallel branch.")
+            self._last_branch[event] = turn, branch
 
     def _mechanism(self, label: str, kind: type[AnyMechanism]) -> AnyMechanism:
         mechanism = self._mechanisms.get(label)
@@ -454,6 +496,13 @@ class Ledger:
         return entry
 
 
+def _counts_once(event: Event) -> bool:
+    """Whether an event counts each record in one of its releases only, that on the batch the record is in."""
+    return isinstance(event, DisjointGaussianEvent | FadingSelectionEvent) or (
+        isinstance(event, TreeEvent) and event.disjoint
+    )
+
+
 def _looks_at(event: Event) -> set[str]:
     """Return the kinds of query that an event covers.
 
@@ -463,7 +512,7 @@ def _looks_at(event: Event) -> set[str]:
     """
     if isinstance(event, ConditionEvent) or not any(getattr(leaf, "count", 1) for leaf in leaves([event])):
         return set()
-    if isinstance(event, ParallelEvent | FadingSelectionEvent | DisjointGaussianEvent):
+    if isinstance(event, ParallelEvent) or _counts_once(event):
         return {"fresh samples"}
     if isinstance(event, UnprotectedEvent | TreeEvent):
         return {"full gradients", "sampled gradients", "fresh samples"}

@@ -19,7 +19,7 @@ from dprepro.errors import UserError
 from dprepro.losses import Loss
 from dprepro.privacy.mechanisms import PoissonBatch
 from dprepro.problems.erm import Array, EmpiricalRisk, FreshBatch
-from dprepro.problems.sphere import SphereRisk
+from dprepro.problems.sampled import SampledPopulation
 from dprepro.streams import Streams
 
 # The matrices of all replicates of a tile, in bytes: beyond, they are no longer kept in memory side by side.
@@ -38,7 +38,7 @@ class EmbeddedRisk:
         self.backend, self.loss, self.k = problem.backend, problem.spec.loss, k
         if not self.loss.glm:
             raise UserError(f"The loss {self.loss.name!r} is no function of <w, x>: its rows cannot be embedded.")
-        if isinstance(problem, SphereRisk):
+        if isinstance(problem, SampledPopulation):
             raise UserError("A continuous population has no rows to embed: choose a population of atoms.")
         matrices = _matrices(streams, k, problem.spec.d)
         weights, rows, y = problem.records()

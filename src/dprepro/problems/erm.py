@@ -176,6 +176,12 @@ class EmpiricalRisk:
             return self
         return self._on(self.backend.with_dtype(dtype_name))
 
+    def sparing(self) -> EmpiricalRisk:
+        """Return the problem on the same arrays with smaller temporaries."""
+        twin = copy.copy(self)
+        twin.backend = self.backend.smaller()
+        return twin
+
     def with_loss(self, loss: Loss) -> EmpiricalRisk:
         """Return the problem with another loss, such as a smoothed one, on the same arrays."""
         if loss.margin != self.spec.loss.margin:
@@ -220,6 +226,50 @@ class EmpiricalRisk:
 
         return self._over_fresh(batch, turns, W, V)
 
+    def sample_values(self, batch: FreshBatch, points: Array) -> Array:
+        """Return f(point; z) for every sample z of each replicate's batch, B of them: (K, B, P).
+
+        Points are (K, B, P, d), or (K, 1, P, d) where all samples of a replicate share them.
+        """
+        X, y = self._rows_of(batch)
+        return self._in_cache(self.spec.loss.value, self._products(X, points), y)
+
+    def sample_subgradients(self, batch: FreshBatch, points: Array) -> Array:
+        """Return grad f(point; z), a subgradient on a kink, for samples and points as above: (K, B, P, d)."""
+        X, y = self._rows_of(batch)
+        slopes = self._in_cache(self.spec.loss.derivative, self._products(X, points), y)
+        return slopes[:, :, :, None] * X[:, :, None, :]
+
+    def _rows_of(self, batch: FreshBatch) -> tuple[Array, Array]:
+        """Return the rows (K, B, d) and labels (K, B) of a batch, K being 1 where all replicates share them."""
+        if batch.shares is not None or not self.spec.loss.glm:
+            raise UserError(
+                "The losses of single samples are not known here, only means over weighted atoms: choose a dataset "
+                "with a loss of <w, x>, or a population whose samples are drawn, such as population_spiked."
+            )
+        return self._A[batch.rows, :][None, :, : self.spec.d], self._y[batch.rows][None, :]
+
+    def _products(self, X: Array, points: Array) -> Array:
+        """Return <x, point> for rows (K, B, d) and points (K, B, P, d) or (K, 1, P, d): (K, B, P)."""
+        xp = self.backend.xp
+        if points.shape[1] == 1:
+            return X @ xp.matrix_transpose(points[:, 0, :, :])
+        return xp.vecdot(points, X[:, :, None, :])
+
+    def _in_cache(self, function: Callable[..., Array], at: Array, y: Array) -> Array:
+        """Return function(at, y) for products (K, B, P) and labels (K or 1, B), in pieces that stay in cache.
+
+        Elementwise work on a large array is several times slower than on its pieces. The products are overwritten.
+        """
+        xp, (K, B, P) = self.backend.xp, at.shape
+        step = max(1, self.backend.budget // (np.dtype(self.backend.dtype_name).itemsize * B * P))
+        for start in range(0, K, step):
+            group = slice(start, min(start + step, K))
+            labels = y if y.shape[0] == 1 else y[group, :]
+            for rows in self.backend.chunks(B, P) if step == 1 else (slice(0, B),):
+                at[group, rows, :] = function(xp, at[group, rows, :], labels[:, rows, None])
+        return at
+
     def _over_fresh(self, batch: FreshBatch, slopes: Callable[..., Array], *points: Array) -> Array:
         """Return the mean over the batch of slope * x, the slope a function of the labels and <x, point>."""
         xp, K = self.backend.xp, points[0].shape[0]
@@ -240,7 +290,8 @@ class EmpiricalRisk:
             raise UserError("The stationarity gap needs a bounded set and a smooth regularizer: choose such a problem.")
         constraint: Any = spec.constraint
         gradient = self.gradient(W) + spec.regularizer.smooth_gradient(W)
-        return xp.vecdot(gradient, W - constraint.linear_minimizer(xp, gradient))
+        gap = xp.vecdot(gradient, W - constraint.linear_minimizer(xp, gradient))
+        return xp.maximum(gap, xp.zeros_like(gap))  # w is in C, so that less than 0 is rounding
 
     def gradient_norm(self, W: Array) -> Array:
         """Return ||grad F^r(w)|| of each row of W as an array (K,), for a smooth loss and regulariser."""

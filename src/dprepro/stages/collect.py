@@ -21,16 +21,21 @@ from dprepro.sweeps import bounds_metric, value_at_zero
 # What a figure or table says of its origin; taken from the runs, equal for equal runs.
 _ORIGIN = ("commit", "modified", "dprepro", "python", "numpy", "backend", "device", "dtype")
 METADATA_KEY = b"dprepro"
+# What the files of a run hold that is collected.
+_RUN_KEYS = ("job", "plan", "certificate", "dataset", "provenance", "seconds")
+_RUN_ARRAYS = ("replicates", "rounds", "gradient_evaluations", "objective", "final_objective")
 TIMING_COLUMNS = ("seconds",)
+# The failure of a replicate with a value that is no number, at its end or at a checkpoint.
+NOT_FINITE = "not finite"
 
 
 def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path) -> None:
     """Write the table of all `runs`; `optima` maps a dataset key to the file of its optimum."""
     frames, origins, datasets = [], [], {}
     for path in runs:
-        record = read_json(path.with_suffix(".json"))
-        optimum = read_arrays(optima[record["job"]["dataset"]])
-        frames.append(run_rows(record, read_arrays(path), optimum))
+        record = read_json(path.with_suffix(".json"), *_RUN_KEYS)
+        optimum = read_arrays(optima[record["job"]["dataset"]], "objective", "objective_at_zero", "accuracy")
+        frames.append(run_rows(record, read_arrays(path, *_RUN_ARRAYS), optimum))
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
         datasets[record["job"]["dataset"]] = record["dataset"]
     metadata = {
@@ -41,7 +46,7 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path) -> None
         "origins": sorted({json.dumps(origin, sort_keys=True) for origin in origins}),
         "datasets": datasets,
     }
-    _write(frames, metadata, out)
+    write_collected(frames, metadata, out)
 
 
 def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path) -> None:
@@ -49,8 +54,8 @@ def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path) -
     frames, origins = [], []
     datasets: dict[str, Any] = {}
     for path in runs:
-        record = read_json(path.with_suffix(".json"))
-        frames.append(sweep_rows(record, read_arrays(path)))
+        record = read_json(path.with_suffix(".json"), "job", "points", "thresholds", "provenance")
+        frames.append(sweep_rows(record, read_arrays(path, "value", "final_objective")))
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
         datasets |= {point["dataset"]["name"]: point["dataset"] for point in record["points"]}
     metadata = {
@@ -61,7 +66,7 @@ def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path) -
         "datasets": datasets,
         **claims,
     }
-    _write(frames, metadata, out)
+    write_collected(frames, metadata, out)
 
 
 def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path) -> None:
@@ -76,10 +81,11 @@ def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path) -> No
         merged[key] = {f"{part}/{name}": value for part, here in parts.items() for name, value in here[key].items()}
     merged["datasets"] = {name: facts for here in parts.values() for name, facts in here["datasets"].items()}
     origins = {json.dumps(origin, sort_keys=True) for here in parts.values() for origin in here["origins"]}
-    _write(frames, merged | {"origins": sorted(origins)}, out)
+    write_collected(frames, merged | {"origins": sorted(origins)}, out)
 
 
-def _write(frames: Sequence[pd.DataFrame], metadata: Mapping[str, Any], out: Path) -> None:
+def write_collected(frames: Sequence[pd.DataFrame], metadata: Mapping[str, Any], out: Path) -> None:
+    """Write frames as one table, with the metadata that `read_collected` returns."""
     import pyarrow
     import pyarrow.parquet
 
@@ -87,7 +93,7 @@ def _write(frames: Sequence[pd.DataFrame], metadata: Mapping[str, Any], out: Pat
     text = json.dumps(jsonable(metadata), sort_keys=True).encode()
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA_KEY: text})
     with atomic_path(out) as temporary:
-        pyarrow.parquet.write_table(table, temporary)
+        pyarrow.parquet.write_table(table, temporary, write_page_checksum=True)
 
 
 def read_collected(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -95,14 +101,17 @@ def read_collected(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(path)
+        table = pyarrow.parquet.read_table(path, page_checksum_verification=True)
+        metadata = json.loads((table.schema.metadata or {})[METADATA_KEY])
+        metadata["origins"] = [json.loads(origin) for origin in metadata["origins"]]
+        return table.to_pandas(), metadata
     except FileNotFoundError:
         raise UserError(f"The table {path} does not exist: make it with snakemake, or check the path.") from None
-    except (OSError, ValueError) as error:  # pyarrow's errors for damaged files are ValueErrors
-        raise UserError(f"The table {path} cannot be read ({str(error).splitlines()[0]}): make it again.") from None
-    metadata = json.loads(table.schema.metadata[METADATA_KEY])
-    metadata["origins"] = [json.loads(origin) for origin in metadata["origins"]]
-    return table.to_pandas(), metadata
+    except MemoryError:
+        raise
+    except Exception as error:  # pyarrow and pandas raise a dozen kinds for damaged files
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"The table {path} cannot be read ({reason}): remove it and make it again.") from None
 
 
 def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimum: Mapping[str, Any]) -> pd.DataFrame:
@@ -112,7 +121,7 @@ def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimu
     replicates, checkpoints = arrays["objective"].shape
     final = arrays["final_objective"]
     at_zero = float(optimum["objective_at_zero"])
-    failure = _failures(final, at_zero)
+    failure = _failures(final, at_zero, np.isfinite(arrays["objective"]).all(axis=1))
     objective = arrays["objective"].ravel()
     return pd.DataFrame(
         {
@@ -135,10 +144,13 @@ def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimu
             "theory_quantity": utility.get("quantity", ""),
             "theory_source": utility.get("theorem", ""),
             "planned_gradient_evaluations": plan["gradient_evaluations"],
+            "planned_function_evaluations": plan["function_evaluations"],
             "replicate": np.repeat(arrays["replicates"], checkpoints),
             "checkpoint": np.tile(np.arange(checkpoints), replicates),
             "round": np.tile(arrays["rounds"], replicates),
             "gradient_evaluations": np.tile(arrays["gradient_evaluations"], replicates),
+            # Left out of the file by runs that ask for no values.
+            "function_evaluations": np.tile(arrays.get("function_evaluations", np.zeros(checkpoints, int)), replicates),
             "objective": objective,
             "gap": objective - float(optimum["objective"]),
             "final_gap": np.repeat(final - float(optimum["objective"]), checkpoints),
@@ -191,22 +203,27 @@ def _point_rows(
             "bound_value": _bound(plan, job["metric"]),
             "rounds": float(plan.get("rounds", np.nan)),
             "gradient_evaluations": float(record.get("gradient_evaluations", np.nan)),
+            "function_evaluations": float(record.get("function_evaluations", np.nan)),
             "samples": float(record.get("samples", np.nan)),
-            # In JSON a NaN is null.
-            **{key: np.nan if value is None else float(value) for key, value in thresholds.items()},
+            **{key: _number(value) for key, value in thresholds.items()},
             "letters": json.dumps(record.get("letters", {})),
             "tried": json.dumps(record.get("tuned", [])),
-            "returned": float(record.get("observed", {}).get(RETURNED, np.nan)),
+            "returned": _number(record.get("observed", {}).get(RETURNED)),
             "metric": job["metric"],
             "replicate": np.arange(len(values)),
             "value": values,
             "value_at_zero": value_at_zero(job["metric"], optimum),
             "value_accuracy": float(optimum["accuracy"]),
-            "failure": "" if record["refused"] else _failures(final, at_zero),
+            "failure": "" if record["refused"] else _failures(final, at_zero, np.isfinite(values)),
             "refused": record["refused"],
             "seconds": record.get("seconds", np.nan),
         }
     )
+
+
+def _number(value: Any) -> float:
+    """Return a number from JSON, where a NaN is null."""
+    return float("nan") if value is None else float(value)
 
 
 def _bound(plan: Mapping[str, Any], metric: str) -> float:
@@ -215,6 +232,7 @@ def _bound(plan: Mapping[str, Any], metric: str) -> float:
     return float(utility["value"]) if bounds_metric(utility.get("quantity", ""), metric) else float("nan")
 
 
-def _failures(final: np.ndarray, at_zero: float) -> np.ndarray:
-    """Return for each replicate why its end is not a result, or an empty text."""
-    return np.where(~np.isfinite(final), "not finite", np.where(final > at_zero, "F(w) > F(0)", ""))
+def _failures(final: np.ndarray, at_zero: float, measured: np.ndarray) -> np.ndarray:
+    """Return for each replicate why it is not a result, or an empty text; `measured` says where all is finite."""
+    finite = np.isfinite(final) & measured
+    return np.where(~finite, NOT_FINITE, np.where(final > at_zero, "F(w) > F(0)", ""))

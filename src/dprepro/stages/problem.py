@@ -46,10 +46,11 @@ def make_problem(
         probabilities=arrays.get("probabilities"),
         repeated=facts.get("repeated", False),
         sphere=facts.get("sphere"),
+        law=facts.get("law"),
     )
 
 
 def load_problem(spec: Mapping[str, Any], data: Path, backend: Backend) -> tuple[EmpiricalRisk, dict[str, Any]]:
     """Return the problem on the device, and the facts of its dataset."""
-    facts = read_json(data.with_suffix(".json"))
-    return make_problem(spec, facts, read_arrays(data), backend), facts
+    facts = read_json(data.with_suffix(".json"), "n", "d", "row_norm", "label_bound", "task")
+    return make_problem(spec, facts, read_arrays(data, "X", "y"), backend), facts

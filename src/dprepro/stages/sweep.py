@@ -18,13 +18,14 @@ from dprepro.algorithms.base import Plan, Setting
 from dprepro.arrays import Backend, blas_threads, get_backend, single_blas_thread
 from dprepro.errors import UserError
 from dprepro.files import read_json, write_arrays, write_json
-from dprepro.metrics import GRADIENT_NORM
+from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM
 from dprepro.privacy.certificate import certify
 from dprepro.problems.erm import EmpiricalRisk
 from dprepro.provenance import commit, machine
-from dprepro.run import CANDIDATE_OBJECTIVE, NEAR_STATIONARITY, STATIONARITY_GAP, RunResult, execute
+from dprepro.run import CANDIDATE_OBJECTIVE, NEAR_STATIONARITY, STATIONARITY_GAP, RunResult, execute, judged_points
 from dprepro.stages.points import load_point
 from dprepro.stages.problem import problem_spec
+from dprepro.stages.starts import at_start
 from dprepro.sweeps import ROWS, value_at_zero
 from dprepro.vacuity import thresholds
 
@@ -33,12 +34,15 @@ GAP = "optimality gap"
 EXCESS = "excess risk"
 
 
-def run_sweep(spec: Mapping[str, Any], optima: Path, out: Path, sources: str) -> None:
-    """Run all points of the job `spec`; write the replicates' values as `.npz` and the plans as `.json`."""
+def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: str) -> None:
+    """Run all points of the job `spec`; write the replicates' values as `.npz` and the plans as `.json`.
+
+    `optima` holds the minima of the points; there is no such file where the metric needs none.
+    """
     backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
     with single_blas_thread():
         threads = blas_threads()
-    known = read_json(optima)["points"]
+    known = read_json(optima, "points")["points"] if optima else [_start(point) for point in spec["points"]]
     records, values, objectives = [], [], []
     for point, optimum in zip(spec["points"], known, strict=True):
         record, value, objective = _run_point(spec, point, optimum, backend)
@@ -81,11 +85,20 @@ def _run_point(
         "tuned": tuned,
         "observed": {name: float(np.mean(values)) for name, values in result.observed.items()},
         "gradient_evaluations": int(result.gradient_evaluations[-1]),
+        "function_evaluations": int(result.function_evaluations[-1]),
         "samples": result.samples_used,
         "seconds": float(result.seconds[-1]),
         "seconds_cpu": time.process_time() - started,
+        **result.economy,
     }
     return record, _metric(spec, result, optimum, problem), result.final_objective
+
+
+def _start(point: Mapping[str, Any]) -> dict[str, float]:
+    """Return what is known of the initial point; the minimum is not asked for."""
+    with single_blas_thread():
+        problem, _ = load_point(point, get_backend("cpu", "float64"))
+        return {"objective": point["minimum"], "accuracy": 0.0, **at_start(problem, point)}
 
 
 def _thresholds(spec: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -113,7 +126,8 @@ def _thresholds(spec: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -
 
 def _execute(spec: Mapping[str, Any], plan: Plan, problem: EmpiricalRisk, seed: int) -> RunResult:
     replicates, tile = range(spec["replicates"]), spec["tile"]
-    return execute(plan, problem, seed=seed, replicates=replicates, tile=tile, metric=spec["metric"])
+    radius = spec.get("radius")
+    return execute(plan, problem, seed=seed, replicates=replicates, tile=tile, metric=spec["metric"], radius=radius)
 
 
 def _chosen(
@@ -165,10 +179,8 @@ def _metric(
     if spec["metric"] == GRADIENT_NORM and GRADIENT_NORM not in result.observed:
         judge = problem.with_dtype("float64")
         return judge.backend.to_host(judge.gradient_norm(judge.backend.asarray(result.w)))
-    if spec["metric"] == NEAR_STATIONARITY and NEAR_STATIONARITY not in result.observed:
-        from dprepro.problems.near_stationarity import near_stationarity
-
-        return near_stationarity(problem.with_dtype("float64"), result.w)
+    if spec["metric"] in (NEAR_STATIONARITY, GOLDSTEIN) and spec["metric"] not in result.observed:
+        return judged_points(problem.with_dtype("float64"), result.w, spec["metric"], spec.get("radius"))
     if spec["metric"] not in result.observed:
         raise UserError(f"{spec['algorithm']} does not observe the {spec['metric']}: choose another metric.")
     return result.observed[spec["metric"]]

@@ -34,8 +34,13 @@ _LACKS = {
     "bounded": "for want of a ball, which is not tried on this instance",
 }
 _ONCE = "as copies of atoms are not handed out once each"
-_REPEATED = dict.fromkeys(("noisy_sfw", "phased_sgd", "prox_guided_md", "tree_spider"), _ONCE)
-_SAMPLED = {"dp_svrg_pp": "as samples are not drawn by number"}
+# These ask single samples for their loss, at points of their own.
+_POINTWISE = dict.fromkeys(
+    ("o2nc_first_order", "o2nc_multi_pass", "o2nc_zero_order", "zhang24"),
+    "as atoms do not tell the loss of single samples",
+)
+_REPEATED = dict.fromkeys(("noisy_sfw", "phased_sgd", "prox_guided_md", "tree_spider"), _ONCE) | _POINTWISE
+_SAMPLED = {"dp_svrg_pp": "as samples are not drawn by number"} | _POINTWISE
 LEFT_OUT = "would run, but not part of the experiment"
 _HOW_TO_READ = (
     "`bound` is the proven number of `dprepro.lower_bounds`, at the larger of the claimed and the accounted epsilon; "
@@ -72,23 +77,15 @@ def points(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
         first = runs.iloc[0]
         values = runs["value"].to_numpy(dtype=float)
         bound = bound_at(metadata["settings"][first["problem"]], first)
-        finite = bool(np.isfinite(values).all())
+        interval = mean_interval(values)
         rows.append(
             {key: first[key] for key in (*_LINE, "method", "algorithm", "n", "d", "epsilon", "delta", "value_at_zero")}
             | {"epsilon_accounted": first["epsilon_accounted"], "replicates": len(runs)}
             | {"bound": bound.explicit, "theorem": bound.shape}
-            | dict(zip(("error", "low", "high"), _interval(values, finite, 0.95), strict=True))
-            | {"surely_below": _interval(values, finite, CERTAINTY)[2]}
+            | {"error": interval.mean, "low": interval.low, "high": interval.high}
+            | {"surely_below": mean_interval(values, CERTAINTY).high}
         )
     return pd.DataFrame(rows)
-
-
-def _interval(values: np.ndarray, finite: bool, level: float) -> tuple[float, float, float]:
-    """Return mean, low and high of the values; infinite where one of them is not finite."""
-    if not finite:
-        return np.inf, np.nan, np.inf
-    interval = mean_interval(values, level)
-    return interval.mean, interval.low, interval.high
 
 
 def bound_at(setting: Mapping[str, Any], point: Mapping[str, Any] | pd.Series) -> LowerBound:

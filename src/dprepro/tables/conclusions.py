@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dprepro.analysis.intervals import differ, mean_interval, worst_members
+from dprepro.analysis.intervals import differ, mean_error, mean_interval, worst_members
 from dprepro.analysis.rates import prediction
-from dprepro.sweeps import EVALUATIONS, NONSMOOTH, ROWS, SECONDS
+from dprepro.sweeps import CALLS, EVALUATIONS, NONSMOOTH, ROWS, SAMPLES, SECONDS, VALUES
 from dprepro.tables import records
 
 # Exponents that are no further apart are called the same.
@@ -23,6 +23,9 @@ def conclusions(rows: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     sentences = []
     frame = worst_members(frame)
     for problem, here in rows.groupby("problem", sort=False):
+        if here["quantity"].str.startswith(SAMPLES).any():
+            sentences += [f"- {problem}: {text}" for text in _series(here)]
+            continue
         sentences += [f"- {text}" for text in _repaired(here)]
         sentences += [f"- {text}" for text in _practical(here)]
         sentences += [f"- {text}" for text in _overspent(here)]
@@ -31,9 +34,55 @@ def conclusions(rows: pd.DataFrame, frame: pd.DataFrame) -> list[str]:
     return sentences + [f"- {text}" for text in _crossings(rows, frame)]
 
 
+def _series(rows: pd.DataFrame) -> Iterator[str]:
+    """Say how the samples that methods need along a series compare: their growth, and their numbers at its end."""
+    for row in records(rows[rows["quantity"].str.startswith(f"{SAMPLES}: exponent in ")].dropna(subset="measured")):
+        axis = row["quantity"].rpartition(" ")[2]
+        yield (
+            f"{row['method']} ({row['variant']}) needs samples as ({axis})^{_interval(row)}, private term of the bound "
+            f"{row['theory']:g}: {row['verdict']}."
+        )
+    for row in records(rows[rows["quantity"].str.startswith(f"{SAMPLES}: exponent along ")].dropna(subset="measured")):
+        axis, _, first = row["quantity"].partition(" along ")[2].partition(" less that of ")
+        yield (
+            f"the exponent in {axis} of {row['method']} ({row['variant']}) less that of {first} is {_interval(row)}, "
+            f"{row['verdict']}, {row['theory']:g}."
+        )
+    for _, line in rows.groupby(["method", "variant"], sort=False):
+        yield from _compared(line)
+
+
+def _compared(line: pd.DataFrame) -> Iterator[str]:
+    """Say how many samples and oracle calls a method needs beside another, at the last value of their series."""
+    ratios = {row["quantity"]: row for row in records(line[line["quantity"].str.contains(" over ")])}
+    for samples in [row for quantity, row in ratios.items() if quantity.startswith(f"{SAMPLES} ")][-1:]:
+        name = samples["quantity"].removeprefix(f"{SAMPLES} ")
+        place, _, first = name.partition(" over ")
+        calls = ratios[f"{CALLS} {name}"]
+        spent = f"{samples['epsilon_accounted']:.3g} of the claimed epsilon {samples['epsilon_claimed']:g}"
+        yield (
+            f"{place} {samples['method']} ({samples['variant']}) needs {_rounded(samples)} times the samples of "
+            f"{first} ({samples['verdict']}) and {_rounded(calls)} times its oracle calls"
+            + (f", and spends {spent}." if samples["variant"] == "published" else ".")
+        )
+
+
+def rounded(value: float) -> str:
+    """Return a number to three digits, thousands marked."""
+    return f"{float(f'{value:.3g}'):,.10g}"
+
+
+def _rounded(row: Mapping[str, Any]) -> str:
+    return f"{rounded(row['measured'])} [{rounded(row['ci_low'])}, {rounded(row['ci_high'])}]"
+
+
+def _interval(row: Mapping[str, Any]) -> str:
+    return f"{row['measured']:.2f} [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
+
+
 def _slopes(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the exponents of the error in n that there is a bound for."""
-    costs = rows["quantity"].str.startswith((EVALUATIONS, SECONDS))
+    costs = rows["quantity"].str.startswith((EVALUATIONS, VALUES, SECONDS))
     slopes = rows[rows["quantity"].str.endswith("exponent in n") & ~costs]
     return slopes.dropna(subset=["theory", "measured"])
 
@@ -72,7 +121,9 @@ def _practical(rows: pd.DataFrame) -> Iterator[str]:
         elif row["measured"] < low:
             yield f"{name} is faster than predicted on this instance: {found}, predicted {predicted}."
         else:
-            yield f"{name} does not reach the predicted exponent: {found}, predicted {predicted}; {_why(row, slopes)}."
+            why = _why(row, slopes)
+            rule = f"`{row['verdict'].partition(';')[0]}` by the wider rule of the table"
+            yield f"{name} misses the prediction by more than {SAME:g} ({rule}): {found}, predicted {predicted}; {why}."
 
 
 def _why(row: Mapping[str, Any], slopes: pd.DataFrame) -> str:
@@ -126,16 +177,13 @@ def _overtaking(mine: pd.DataFrame, theirs: pd.DataFrame, problem: str) -> Itera
     if len(shared) < 2:
         return
     smaller = [
-        at not in failed and one[at].mean() < other[at].mean() and differ(one[at].to_numpy(), other[at].to_numpy())
+        at not in failed
+        and mean_error(one[at]) < mean_error(other[at])
+        and differ(one[at].to_numpy(), other[at].to_numpy())
         for at in shared
     ]
     wins = next((number for number in range(len(shared)) if all(smaller[number:])), None)
-    ratio = other[shared[-1]].mean() / one[shared[-1]].mean()
-    last = (
-        f"at n = {shared[-1][0]:,.0f} its error is 1/{ratio:.3g} of that"
-        if ratio > 1.0
-        else (f"at n = {shared[-1][0]:,.0f} its error is {1.0 / ratio:.3g} times that")
-    )
+    last = f"at n = {shared[-1][0]:,.0f} {_times(mean_error(one[shared[-1]]), mean_error(other[shared[-1]]))}"
     if failures := sum(at in failed for at in shared):
         last += f"; failed runs at {failures} of {len(shared)} n"
     names = [_named((line["method"].iloc[0], line["variant"].iloc[0])) for line in (mine, theirs)]
@@ -144,6 +192,15 @@ def _overtaking(mine: pd.DataFrame, theirs: pd.DataFrame, problem: str) -> Itera
     else:
         where = "at every n" if wins == 0 else f"from n = {shared[wins][0]:,.0f} on"
         yield f"{problem}: {names[0]} beats {names[1]} {where} ({len(shared)} n measured); {last}."
+
+
+def _times(error: float, other: float) -> str:
+    """Say how many times another error an error is."""
+    if not np.isfinite([error, other]).all():
+        return "not all errors are finite"
+    with np.errstate(divide="ignore", invalid="ignore"):  # an error may be zero
+        more, less = np.divide(error, other), np.divide(other, error)
+    return f"its error is 1/{less:.3g} of that" if other > error else f"its error is {more:.3g} times that"
 
 
 def _crossings(rows: pd.DataFrame, frame: pd.DataFrame) -> Iterator[str]:
@@ -168,7 +225,8 @@ def _crossings(rows: pd.DataFrame, frame: pd.DataFrame) -> Iterator[str]:
 def _regime(runs: pd.DataFrame, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fitted line of one problem on logarithmic axes, and where it was measured."""
     used = runs[(runs["problem"] == row["problem"]) & (runs["refused"] == "")]
-    means = used.groupby("axis_value")["value"].mean()
+    means = used.groupby("axis_value")["value"].apply(mean_error)
+    means = means[np.isfinite(means)]
     slope, height = np.polyfit(np.log(means.index), np.log(means), 1)
     ends = {"from": means.index.min(), "to": means.index.max()}
     return {"problem": row["problem"], "theory": row["theory"], "slope": slope, "height": height, **ends}

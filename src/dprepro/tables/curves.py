@@ -23,7 +23,7 @@ def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
         ends = rows.groupby("replicate").first()
         failed = int((ends["failure"] != "").sum())
         gaps = ends["final_gap"].to_numpy()
-        interval = mean_interval(gaps[np.isfinite(gaps)])
+        interval = mean_interval(gaps)
         theory = float(first["theory"]) if first["theory_quantity"] == "optimality gap" else float("nan")
         count = int(rows["gradient_evaluations"].max())
         planned = int(first["planned_gradient_evaluations"])

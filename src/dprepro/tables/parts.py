@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 
 from dprepro.algorithms.base import VARIANTS
-from dprepro.sweeps import EVALUATIONS, SECONDS
+from dprepro.sweeps import EVALUATIONS, SECONDS, VALUES
 from dprepro.tables import markdown_rows, records, sweeps
 
 # Which columns hold the exponent of the error in what; the error has another name in every part.
-_AXES = {"in n": "n", "in d": "d", "in log(d)": "log(d)", "in rank": "rank", "in epsilon": "epsilon"}
+_AXES = {f"in {axis}": axis for axis in ("n", "d", "log(d)", "rank", "epsilon", "1/epsilon", "1/beta")}
 _HOW_TO_READ = (
     "Exponents are slopes on logarithmic axes with 95 % bootstrap intervals over replicates. In brackets is the "
     "exponent of the paper's bound in the limit, and `here` that of the bound as printed over the measured "
@@ -41,8 +41,14 @@ def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
 def summary(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return the paper's table with measured exponents in place, and what follows from them, in Markdown."""
     titles = {part: here["title"] for part, here in metadata["parts"].items()}
-    parts = ["## The paper's table, measured", "", markdown_rows(short(rows, titles)), "", _HOW_TO_READ]
-    parts += ["", "## What the numbers say", ""]
+    head = ["## The paper's table, measured", "", markdown_rows(short(rows, titles)), "", _HOW_TO_READ, ""]
+    return "\n".join([*head, details(rows, frame, metadata)])
+
+
+def details(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
+    """Return what follows from the numbers in words, and every method on every problem, in Markdown."""
+    titles = {part: here["title"] for part, here in metadata["parts"].items()}
+    parts = ["## What the numbers say", ""]
     for part, title in titles.items():
         lines = sweeps.conclusions(rows[rows["part"] == part], frame[frame["experiment"] == part])
         parts += [f"{title}:", "", *lines, ""] if lines else []
@@ -84,7 +90,7 @@ def wide(rows: pd.DataFrame) -> pd.DataFrame:
             {"part": part, "problem": problem, "method": method, "variant": variant, "bound": first["bound"]}
             | {column: sweeps.cell(_first(group, axis)) for column, axis in axes.items()}
             | {"samples / n": first["samples_over_n"], "evaluations / n": first["evaluations_over_n"]}
-            | {"evaluations in n": sweeps.cell(_counted(group, EVALUATIONS))}
+            | {"evaluations in n": sweeps.cell(_counted(group, EVALUATIONS, VALUES))}
             | {"CPU time in n": sweeps.cell(_counted(group, SECONDS))}
             | _setting(first)
             | {"failed": f"{first['failed']} of {first['points'] * first['replicates']}"}
@@ -123,7 +129,7 @@ def _setting(first: pd.Series) -> dict[str, Any]:
 
 def _linear(rows: pd.DataFrame) -> str:
     """Say whether the gradient evaluations grow as n, and how many there are for one of the n samples."""
-    row = _counted(rows, EVALUATIONS)
+    row = _counted(rows, EVALUATIONS, VALUES)
     if row is None or np.isnan(row["measured"]):
         return ""
     grows = "yes" if row["theory"] == 1.0 and str(row["verdict"]).startswith("agrees") else "no"
@@ -136,8 +142,8 @@ def _first(rows: pd.DataFrame, axis: str) -> dict[str, Any] | None:
     return next((row for row in records(rows) if _error(row) and _axis(row["quantity"]) == axis), None)
 
 
-def _counted(rows: pd.DataFrame, quantity: str) -> dict[str, Any] | None:
-    return next(iter(records(rows[rows["quantity"].str.startswith(quantity)])), None)
+def _counted(rows: pd.DataFrame, *quantities: str) -> dict[str, Any] | None:
+    return next(iter(records(rows[rows["quantity"].str.startswith(quantities)])), None)
 
 
 def _axis(quantity: str) -> str:
@@ -147,5 +153,5 @@ def _axis(quantity: str) -> str:
 def _error(row: Mapping[str, Any]) -> bool:
     """Whether a quantity is an exponent of the error, neither divided by rounds nor a count."""
     quantity = str(row["quantity"])
-    counts = (EVALUATIONS, SECONDS)
+    counts = (EVALUATIONS, VALUES, SECONDS)
     return bool(_axis(quantity)) and not quantity.startswith(counts) and not quantity.endswith(sweeps.PER_ROUND)

@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import math
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from dprepro.analysis.intervals import Interval, worst_members
-from dprepro.analysis.rates import LOGARITHMS, count_verdict, exact_exponent, exponent, rate_verdict
+from dprepro.analysis.intervals import Interval, counted, mean_error, worst_members
+from dprepro.analysis.needed import Growth, Needed, difference, growth, needed
+from dprepro.analysis.rates import (
+    LOGARITHMS,
+    TOLERANCE,
+    WIDEST,
+    count_verdict,
+    exact_exponent,
+    exponent,
+    rate_verdict,
+)
+from dprepro.errors import UserError
 from dprepro.origin import span
-from dprepro.sweeps import EVALUATIONS, NONSMOOTH, SECONDS
+from dprepro.sweeps import CALLS, EVALUATIONS, NONSMOOTH, ROWS, SAMPLES, SECONDS
 from dprepro.tables import markdown_rows, records
-from dprepro.tables.conclusions import conclusions
+from dprepro.tables.conclusions import conclusions, rounded
 
 PER_ROUND = ", divided by the rounds"
 NONSMOOTH_QUANTITY = "takes a non-smooth regularizer"
 _LINE = ["problem", "entry", "variant"]
+# How well the start's error must fit the accuracy that a series names.
+BETA_ROUNDING = 0.01
+_OUTSIDE = {
+    "": "measured",
+    "fewer": "needs fewer than were run",
+    "more": "needs more than were run",
+    "unknown": "not measurable",
+}
 # Bounds on these leave out a factor of the number of rounds; those of one pass over samples have none.
 _HIDE_ROUNDS = ("optimality gap", "squared gradient norm")
 
@@ -31,8 +52,13 @@ def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
     bound has one, that of the gradient evaluations in n, on timed problems that of the CPU time in n, and whether the
     method takes a non-smooth regulariser (1 or 0). On a family of problems an error is that of the
     worst member, in the mean over replicates; failures are those of the worst members too.
+
+    Problems of a series are told together, by the name of the series: the samples that a method needs on each of them
+    to reach its target, their exponent along the series, and both against the first method.
     """
-    return pd.DataFrame(list(_rows(frame, metadata)))
+    series = frame["problem"].map(lambda key: "series" in metadata["settings"][key])
+    rows = [*_rows(frame[~series], metadata), *_series_rows(frame[series], metadata)]
+    return pd.DataFrame(rows)
 
 
 def _rows(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -93,8 +119,152 @@ def _axis_rows(axis: str, rows: pd.DataFrame, claims: Mapping[str, Any]) -> Iter
         remarks = _with_remarks(rate_verdict(measured, power), rows)
         yield _row(common, f"{rows['metric'].iloc[0]}: exponent in log({axis})", power, measured, remarks)
     if axis == "n":
-        counts = [float(point["gradient_evaluations"].iloc[0]) for point in points]
-        yield _count_row(common, EVALUATIONS, claims, list(zip(x, counts, strict=True)))
+        quantity, counts = counted(points)
+        yield _count_row(common, quantity, claims, list(zip(x, counts, strict=True)))
+
+
+def _series_rows(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    settings = metadata["settings"]
+    names = frame["problem"].map(lambda key: settings[key]["series"]["name"])
+    for name in dict.fromkeys(setting["series"]["name"] for setting in settings.values() if "series" in setting):
+        here = frame[names == name]
+        lines = [
+            _line(name, rows, metadata) for _, rows in here.groupby(["method", "algorithm", "variant"], sort=False)
+        ]
+        for line in lines:
+            yield from _line_rows(line, _reference(line, lines))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """What one method needs along a series: by the value of its axis the samples, and the calls for each of them."""
+
+    common: Mapping[str, Any]
+    axis: str
+    theory: float
+    needed: Mapping[float, Needed]
+    calls: Mapping[float, float]
+
+    @property
+    def name(self) -> str:
+        """The method with its variant."""
+        return f"{self.common['method']} ({self.common['variant']})"
+
+    @property
+    def growth(self) -> Growth:
+        """The exponent of the samples along the axis."""
+        return growth(list(self.needed), list(self.needed.values()))
+
+
+def _reference(line: _Line, lines: Sequence[_Line]) -> _Line:
+    """Return what a line is held against: the first of its series, for printed noise the same method without it."""
+    same = [other for other in lines if other.common["method"] == line.common["method"] and other is not line]
+    return same[0] if same and line.common["variant"] == "published" else lines[0]
+
+
+def _line(name: str, rows: pd.DataFrame, metadata: Mapping[str, Any]) -> _Line:
+    found: dict[float, Needed] = {}
+    calls: dict[float, float] = {}
+    for (problem, entry), here in rows.groupby(["problem", "entry"], sort=False):
+        setting = metadata["settings"][problem]
+        used = here[(here["refused"] == "") & (here["axis"] == ROWS)]
+        points = [point for _, point in used.groupby("axis_value")]
+        n = [float(point["n"].iloc[0]) for point in points]
+        at, target = float(setting["series"]["value"]), _target(setting, here)
+        values = [point["value"].to_numpy() for point in points]
+        # Every number is resampled for itself.
+        found[at] = needed(n, values, target, seed=zlib.crc32(f"{name}/{entry}/{problem}".encode()))
+        calls[at] = float(
+            np.mean([count / size for count, size in zip(counted(points)[1], n, strict=True)] or [np.nan])
+        )
+    claims, axis = metadata["methods"][rows["entry"].iloc[0]], setting["series"]["axis"]
+    used = rows[rows["refused"] == ""]
+    common = _common(rows.assign(problem=name), used, claims) | {
+        "points": used.groupby(["problem", "axis_value"]).ngroups,
+        "set_here": "; ".join(dict.fromkeys(rows["set_here"])),
+        # Errors at single n are no exponents along the series.
+        "last_error_over_start": float("nan"),
+        "below_start_from": float("nan"),
+    }
+    theory = float(claims.get("samples", {}).get(axis, np.nan))
+    return _Line(common, axis, theory, dict(sorted(found.items())), calls)
+
+
+def _target(setting: Mapping[str, Any], rows: pd.DataFrame) -> float:
+    """Return the error to be reached; where accuracy is the axis, it must be the one that the series names."""
+    target = setting["reach"] * float(rows["value_at_zero"].iloc[0])
+    axis, value = setting["series"]["axis"], float(setting["series"]["value"])
+    if axis == "1/beta" and not abs(target * value - 1.0) < BETA_ROUNDING:
+        raise UserError(
+            f"{rows['problem'].iloc[0]} is in a series at 1/beta = {value:g}, but {setting['reach']:g} of its start's "
+            f"error is {target:.4g}: give 1/beta = {1.0 / target:.4g}."
+        )
+    return target
+
+
+def _line_rows(line: _Line, first: _Line) -> Iterator[dict[str, Any]]:
+    """Yield what a method needs, the exponent of that, and both against the line that it is held against."""
+    nothing = float("nan")
+    measured = line.growth
+    if len(line.needed) > 1:
+        verdict = f"{_growth_verdict(measured.exponent, line.theory)} ({_places(line)})"
+        yield _row(line.common, f"{SAMPLES}: exponent in {line.axis}", line.theory, measured.exponent, verdict)
+    if line is not first and len(line.needed) > 1 and len(first.needed) > 1:
+        apart = difference(measured, first.growth)
+        theory = line.theory - first.theory
+        name = f"{SAMPLES}: exponent along {line.axis} less that of {first.name}"
+        yield _row(line.common, name, theory, apart, _apart_verdict(apart, theory))
+    for at, found in line.needed.items():
+        place = f"at {line.axis} = {at:g}"
+        yield _row(line.common, f"{SAMPLES} {place}", nothing, found.samples, _OUTSIDE[found.outside])
+        if line is not first and at in first.needed and not (found.outside or first.needed[at].outside):
+            ratio, share = found.over(first.needed[at]), line.calls[at] / first.calls[at]
+            name = f"{place} over {first.name}"
+            yield _row(line.common, f"{SAMPLES} {name}", nothing, ratio, ratio_verdict(ratio))
+            calls = Interval(ratio.mean * share, ratio.low * share, ratio.high * share)
+            yield _row(line.common, f"{CALLS} {name}", nothing, calls, ratio_verdict(calls))
+
+
+def _places(line: _Line) -> str:
+    """Say of how many values an exponent is, and between which numbers it is if one of them is left out."""
+    count = f"{len(line.needed)} values of {line.axis}"
+    if len(line.needed) < 3 or any(each.outside for each in line.needed.values()):
+        return count
+    rest = [
+        growth([at for at in line.needed if at != left], [line.needed[at] for at in line.needed if at != left])
+        for left in line.needed
+    ]
+    exponents = [each.exponent.mean for each in rest]
+    return f"{count}, {min(exponents):.2f} to {max(exponents):.2f} with one left out"
+
+
+def _growth_verdict(measured: Interval, theory: float) -> str:
+    """Say how the exponent of the samples stands to that of the bound's term with epsilon."""
+    verdict = rate_verdict(measured, theory)
+    words = {"faster than the bound": "grows less than the private term", "not reached": "grows more than it"}
+    return words.get(verdict, verdict)
+
+
+def _apart_verdict(apart: Interval, theory: float) -> str:
+    """Say how the difference of two exponents stands to that of their bounds' terms with epsilon."""
+    if np.isnan(theory) or np.isnan(apart.mean):
+        return "no difference to compare" if np.isnan(theory) else "not measurable"
+    if apart.low > theory + TOLERANCE:
+        return "larger than that of the private terms"
+    if apart.high < theory - TOLERANCE:
+        return "smaller than that of the private terms"
+    return "as that of the private terms" if apart.high - apart.low <= 2.0 * WIDEST else "too wide to tell"
+
+
+def ratio_verdict(ratio: Interval) -> str:
+    """Say what the interval of a ratio leaves: at least so many times, at most such a part, or neither.
+
+    >>> [ratio_verdict(Interval(1.0, low, high)) for low, high in ((2.36, 3.0), (0.05, 0.06), (0.9, 1.2))]
+    ['at least 2.3 times', 'at most 1/16.6', 'not to be told apart']
+    """
+    if ratio.low > 1.0:
+        return f"at least {math.floor(10.0 * ratio.low) / 10.0:g} times"
+    return f"at most 1/{math.floor(10.0 / ratio.high) / 10.0:g}" if ratio.high < 1.0 else "not to be told apart"
 
 
 def _by_member(point: pd.DataFrame) -> list[np.ndarray]:
@@ -159,7 +329,7 @@ def _common(rows: pd.DataFrame, used: pd.DataFrame, claims: Mapping[str, Any]) -
         "runs_from_n": first["runs_from_n"],
         "useful_from_n": first["useful_from_n"],
         "samples_over_n": float((used["samples"] / used["n"]).max()),
-        "evaluations_over_n": float((used["gradient_evaluations"] / used["n"]).max()),
+        "evaluations_over_n": float(((used["gradient_evaluations"] + used["function_evaluations"]) / used["n"]).max()),
         "algorithm": first["algorithm"],
         "set_here": first["set_here"],
         "bound": claims.get("bound", ""),
@@ -181,7 +351,7 @@ def _against_start(used: pd.DataFrame) -> dict[str, float]:
 
 def _share_of_start(point: pd.DataFrame) -> float:
     start = float(point["value_at_zero"].iloc[0])
-    return float(point["value"].mean()) / start if start > 0.0 else float("nan")
+    return mean_error(point["value"]) / start if start > 0.0 else float("nan")
 
 
 def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
@@ -189,7 +359,7 @@ def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
     remarks = [verdict]
     failed = int((rows["failure"] != "").sum())
     if failed:
-        remarks.append(f"{failed} of {len(rows)} runs failed")
+        remarks.append(f"{failed} of {len(rows)} runs failed{_not_finite(rows)}")
     if (astray := rows[rows["returned"] < 1.0])["axis_value"].nunique():
         at = ", ".join(f"{value:g}" for value in sorted(astray["axis_value"].unique()))
         remarks.append(f"{1.0 - rows['returned'].mean():.0%} of the runs found no leaf to return, at {at}")
@@ -208,10 +378,21 @@ def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
     return "; ".join(remarks)
 
 
+def _not_finite(rows: pd.DataFrame) -> str:
+    """Say where runs did not end in numbers: an exponent leaves these points out."""
+    lost = rows[(rows["refused"] == "") & ~np.isfinite(rows["value"])]
+    at = ", ".join(f"{value:g}" for value in sorted(lost["axis_value"].unique()))
+    return f", {len(lost)} of them not finite, so that nothing is measured at {at}" if len(lost) else ""
+
+
 def summary(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return the paper's table with measured exponents in place, and what follows from them, in Markdown."""
     titles = [f"- `{key}`: {title}" for key, title in metadata["problems"].items()]
-    parts = ["Problems:", "", *titles, "", "## The paper's table, measured", "", markdown_rows(_wide(rows))]
+    series = rows["quantity"].str.startswith((SAMPLES, CALLS))
+    wide = [*([markdown_rows(_wide(rows[~series])), ""] if not series.all() else [])]
+    for name, here in rows[series].groupby("problem", sort=False):
+        wide += [f"Series `{name}`:", "", markdown_rows(_wide(here)), ""]
+    parts = ["Problems:", "", *titles, "", "## The paper's table, measured", "", *wide]
     return "\n".join([*parts, "", "## What the numbers say", "", *conclusions(rows, frame), "", "## All quantities"])
 
 
@@ -223,7 +404,7 @@ def _wide(rows: pd.DataFrame) -> pd.DataFrame:
         cells = {row["quantity"]: row for row in records(group)}
         line = {key: first[key] for key in ("problem", "method", "variant", "bound", "complexity")}
         for quantity in dict.fromkeys(rows["quantity"]):
-            if not quantity.endswith(PER_ROUND):
+            if not quantity.endswith(PER_ROUND) and " over " not in quantity:
                 line[quantity] = cell(cells.get(quantity))
         line["epsilon claimed"] = first["epsilon_claimed"]
         line["epsilon accounted"] = first["epsilon_accounted"]
@@ -243,9 +424,13 @@ def cell(row: Mapping[str, Any] | None) -> str:
         if row["failed"] and row["failed"] == row["replicates"]:
             word = "runs, all worse than w = 0"
         return word if np.isnan(theory) else f"{word} (paper: {'yes' if theory else 'no'})"
+    if row["quantity"].startswith((f"{SAMPLES} at", CALLS)):
+        return f"{rounded(row['measured'])} [{rounded(row['ci_low'])}, {rounded(row['ci_high'])}]"
     printed = row["theory_with_logarithms"]
     # Where a bound's logarithms or second term show over the measured points, both exponents stand there.
     here = f", here {printed:.3g}" if abs(printed - theory) >= 0.01 else ""
-    bound = "" if np.isnan(theory) else f" (bound {theory:.3g}{here})"
+    # Of the samples needed the bound's term with epsilon is told.
+    word = "private term" if row["quantity"].startswith(SAMPLES) else "bound"
+    bound = "" if np.isnan(theory) else f" ({word} {theory:.3g}{here})"
     interval = "" if row["ci_low"] == row["ci_high"] else f" [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
     return f"{row['measured']:.2f}{interval}{bound}"

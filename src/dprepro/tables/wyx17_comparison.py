@@ -32,8 +32,8 @@ def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
 
 def _row(runs: pd.DataFrame) -> dict[str, Any]:
     first = runs.iloc[0]
-    finite = runs["value"][np.isfinite(runs["value"])].to_numpy()
-    interval = mean_interval(finite) if finite.size else Interval(float("nan"), float("nan"), float("nan"))
+    nothing = Interval(float("nan"), float("nan"), float("nan"))
+    interval = nothing if first["refused"] else mean_interval(runs["value"].to_numpy())
     return {
         "problem": first["problem"],
         "method": first["method"],
@@ -142,4 +142,5 @@ def _losers(rows: pd.DataFrame) -> Iterator[str]:
             f"{problem} at epsilon = {epsilon:g}"
             for problem, epsilon in zip(group["problem"], group["epsilon_claimed"], strict=True)
         )
-        yield f"{method} ends above w = 0 in some replicates: {places}."
+        ends = "above w = 0" if np.isfinite(group["measured"]).all() else "above w = 0 or not finite"
+        yield f"{method} ends {ends} in some replicates: {places}."

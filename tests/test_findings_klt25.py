@@ -1,0 +1,315 @@
+"""Findings on KLT25: verdicts follow from numbers by rule, and the numbers from literal runs and exact laws."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from test_findings import changed
+
+from dprepro.algorithms._estimators import smoothing_constant
+from dprepro.analysis.rates import exact_exponent
+from dprepro.findings import CONTRADICTED, DRAWN, HOLDS, UNDECIDED, klt25
+from dprepro.findings.klt25 import frame_difference, printed_nodes, window_regrets
+
+PERIODS = {"runs": 8, "periods": [{"length": 2, "steps": [2]}, {"length": 3, "steps": [3]}]}
+COVER = {"lengths": [2, 64], "uncovered": [2, 4], "missing": [3, 5]}
+TREE_ROW = {"epsilon": 1.0, "length": 8, "sigma": 20.0, "spent": 0.4, "times": 2.5}
+TREE_NOISE = {"rows": [{**TREE_ROW, "length": 1, "sigma": 0.0, "spent": math.inf, "times": 0.0}, TREE_ROW]}
+DIRECTIONS = {
+    "rows": [{"d": 10, "ratio": 0.01, "zero_order": 1e6, "first_order": 1e3, "over_limit": 1.25}],
+    "largest_share": 0.9,
+}
+REPLACED = {"rows": [{"B": 1, "first_order": 2.0, "zero_order_over_d": 2.0}], "claimed": 1.0}
+UNITS = {
+    "rows": [
+        {
+            "unit": unit,
+            "printed": {"D": 1.0, "T": 1.0, "share": share},
+            "repaired": {"D": 1.0, "T": 1.0, "share": 3.0},
+        }
+        for unit, share in ((1.0, 1.0), (100.0, 10.0))
+    ]
+}
+REGRET = {
+    "rows": [{"M": 25, "first": 0.6, "mean": 2.1, "largest": 2.2, "reset": 0.6}],
+    "claimed": 1.5,
+    "corrected": 2.5,
+}
+SPHERE = {"rows": [{"d": 2, "sphere": 0.33, "ball": 0.61, "gradient": 0.61}]}
+SHRUNK = {"rows": [{"d": 10, "alpha": 0.1, "exact": 0.008, "drawn": 0.0081, "error": 1e-4}]}
+GAP = {
+    "d": {"slope": 0.51, "low": 0.48, "high": 0.54},
+    "n": {"slope": -0.5, "low": -0.53, "high": -0.47},
+    "share": 0.57,
+    "positive": 1.0,
+}
+BENIGN = {**GAP, "d": {"slope": 0.02, "low": -0.1, "high": 0.1}}
+UNSMOOTHED = {
+    "rows": [
+        {"n": 20, "k": 100, "population": 0.5, "sample": 0.0, "smoothed": 0.49, "bound": 0.34},
+        {"n": 60, "k": 1000, "population": 0.5, "sample": 0.0, "smoothed": 0.5, "bound": 0.19},
+    ],
+    "likely": [{"n": 5000, "k": 1e280, "bound": 0.02}],
+}
+SMOOTHED_ROW = {
+    "family": "peak",
+    "name": "L | |x| - 1 | in 1 dimension, L = 1",
+    "d": 1,
+    "L": 1.0,
+    "lambda": 0.1,
+    "step": 0.01,
+    "steepest": 1.0,
+    "below": 0.1,
+    "above": 0.0,
+    "smoothness": 10.0,
+    "minimum": 0.0,
+    "minimisers": 0.0,
+    "excess": 1e-12,
+}
+SMOOTHING = {"rows": [SMOOTHED_ROW, {**SMOOTHED_ROW, "L": 3.0, "below": 0.9, "steepest": 3.0}]}
+METHODS = {"rows": [{"d": 1, "ball": 1.0}], "lasry_lions": 3.0, "first": 14}
+
+# The numbers, what is changed in them by path, and the verdict before and after.
+PLANTED = [
+    (klt25.judge_period_end, PERIODS, {"periods.0.steps": [], "periods.1.steps": []}, CONTRADICTED, HOLDS),
+    (klt25.judge_tree_cover, COVER, {"uncovered": [], "missing": []}, CONTRADICTED, HOLDS),
+    (klt25.judge_tree_cover, COVER, {"uncovered": []}, CONTRADICTED, CONTRADICTED),
+    (klt25.judge_tree_noise, TREE_NOISE, {"rows.1.spent": 1.1}, HOLDS, CONTRADICTED),
+    (klt25.judge_directions, DIRECTIONS, {"rows.0.over_limit": 3.0}, f"{CONTRADICTED}: d directions", UNDECIDED),
+    (klt25.judge_directions, DIRECTIONS, {"largest_share": 1.1}, CONTRADICTED, UNDECIDED),
+    (klt25.judge_directions, DIRECTIONS, {"rows.0.zero_order": 5.0}, CONTRADICTED, UNDECIDED),
+    (
+        klt25.judge_replaced_sample,
+        REPLACED,
+        {"rows.0.first_order": 1.0, "rows.0.zero_order_over_d": 1.0},
+        CONTRADICTED,
+        UNDECIDED,
+    ),
+    (klt25.judge_units, UNITS, {"rows.1.printed.share": 1.0}, f"{CONTRADICTED}: they depend", HOLDS),
+    (klt25.judge_units, UNITS, {"rows.1.repaired.share": 9.0}, CONTRADICTED, CONTRADICTED),
+    (klt25.judge_regret, REGRET, {"rows.0.mean": 1.4}, f"{CONTRADICTED}; 2.5 in place of 1.5 holds", HOLDS),
+    (klt25.judge_regret, REGRET, {"rows.0.largest": 2.6}, CONTRADICTED, f"{CONTRADICTED}; 2.5 in place of 1.5 fails"),
+    (klt25.judge_sphere_or_ball, SPHERE, {"rows.0.sphere": 0.61}, f"{CONTRADICTED}; with the ball", HOLDS),
+    (klt25.judge_sphere_or_ball, SPHERE, {"rows.0.ball": 0.5}, CONTRADICTED, CONTRADICTED),
+    (klt25.judge_shrunk_difference, SHRUNK, {"rows.0.drawn": 1.0005}, CONTRADICTED, HOLDS),
+    (klt25.judge_tight_gap, GAP, {"d.slope": 0.4, "d.low": 0.3}, f"{HOLDS}, and is tight", UNDECIDED),
+    (klt25.judge_tight_gap, GAP, {"n.slope": -0.3, "n.low": -0.4}, HOLDS, CONTRADICTED),
+    (klt25.judge_benign_gap, BENIGN, {"d.high": 0.5}, f"{HOLDS}, and is not tight", UNDECIDED),
+    (klt25.judge_benign_gap, BENIGN, {"d.high": 0.9, "d.low": 0.6}, HOLDS, CONTRADICTED),
+    (klt25.judge_unsmoothed_gap, UNSMOOTHED, {"rows.1.sample": 0.3}, CONTRADICTED, UNDECIDED),
+    (klt25.judge_unsmoothed_gap, UNSMOOTHED, {"likely.0.bound": 0.1}, CONTRADICTED, UNDECIDED),
+    (klt25.judge_smoothing, SMOOTHING, {"rows.1.below": 0.3}, f"{CONTRADICTED} for L > 1; L^2 lambda holds", HOLDS),
+    (klt25.judge_smoothing, SMOOTHING, {"rows.0.below": 0.11}, CONTRADICTED, f"{CONTRADICTED}; L^2 lambda fails"),
+    (klt25.judge_smoothness, SMOOTHING, {"rows.1.smoothness": 30.0}, f"{CONTRADICTED}: it is 1/lambda", HOLDS),
+    (klt25.judge_smoothness, SMOOTHING, {"rows.1.smoothness": 21.0}, CONTRADICTED, UNDECIDED),
+    (klt25.judge_goldstein_of_smoothed, SMOOTHING, {"rows.0.excess": 0.1}, HOLDS, UNDECIDED),
+    (klt25.judge_goldstein_of_smoothed, SMOOTHING, {"rows.0.minimisers": 0.1}, HOLDS, UNDECIDED),
+    (klt25.judge_smoothing_methods, METHODS, {"first": 1}, f"{HOLDS} from d = 14 on", HOLDS),
+]
+
+
+@pytest.mark.parametrize(("judge", "numbers", "edits", "before", "after"), PLANTED)
+def test_a_planted_change_of_the_numbers_changes_the_verdict(judge, numbers, edits, before, after):
+    first, second = judge(numbers).verdict, judge(changed(numbers, edits)).verdict
+    assert first.startswith(before)
+    assert second.startswith(after)
+    if before != after:
+        assert first != second
+
+
+def test_every_judge_has_a_planted_change():
+    assert {question.judge for question in klt25.QUESTIONS} == {judge for judge, *_ in PLANTED}
+
+
+# What is computed.
+
+
+def test_the_printed_nodes_are_those_of_the_pseudocode():
+    """Sigma = 8, by hand: steps of 4, 2 and 1. At t = 8 they reach 7."""
+    assert printed_nodes(5, 8) == [(1, 4), (5, 5)]
+    assert printed_nodes(7, 8) == [(1, 4), (5, 6), (7, 7)]
+    assert printed_nodes(8, 8) == printed_nodes(7, 8)
+    assert printed_nodes(0, 8) == []
+    assert printed_nodes(5, 6) == [(1, 4), (5, 5)]
+    assert (1, 4) not in klt25.printed_tree(6)
+    assert klt25.printed_tree(4) == {(1, 1), (2, 2), (3, 3), (4, 4), (1, 2), (3, 4)}
+
+
+def test_the_printed_noise_has_the_variance_of_its_nodes_and_vanishes_at_the_end():
+    """100000 draws: 6 standard deviations of a variance, a false alarm in less than one case in a million."""
+    added = klt25.printed_noise(8, 100_000, 1)
+    for t in range(1, 8):
+        nodes = len(printed_nodes(t, 8))
+        assert np.var(added[:, t - 1]) == pytest.approx(nodes, rel=6.0 * math.sqrt(2.0 / 100_000))
+    assert np.all(added[:, 7] == 0.0)
+
+
+def test_every_period_ends_without_noise_and_powers_of_two_are_not_covered():
+    numbers = klt25.compute_period_end()
+    assert all(row["steps"] == [row["length"]] for row in numbers["periods"])
+    assert klt25.judge_period_end(numbers).verdict.endswith("the last estimate of every period leaves without noise")
+    cover = klt25.compute_tree_cover()
+    assert cover["uncovered"] == [2, 4, 8, 16, 32, 64]
+    assert len(cover["missing"]) == 57
+
+
+def test_the_printed_noise_of_the_tree_is_at_least_twice_what_is_needed():
+    rows = klt25.compute_tree_noise()["rows"]
+    times = {row["length"]: row["times"] for row in rows if row["epsilon"] == 1.0}
+    assert [round(times[length], 1) for length in (2, 8, 64, 512, 4096)] == [2.1, 2.5, 2.7, 2.8, 2.8]
+    assert times[1] == 0.0
+    assert all(row["spent"] < 0.6 * row["epsilon"] for row in rows if row["sigma"])
+
+
+def test_the_ball_constant_is_that_of_volumes_and_is_attained():
+    """c_1 = 1, c_2 = 4/pi, c_3 = 3/2; the gradient of |x_1| smoothed changes by c_d h/alpha from -h/2 to h/2."""
+    assert [smoothing_constant(d) for d in (1, 2, 3)] == pytest.approx([1.0, 4.0 / math.pi, 1.5])
+    for d in (2, 5, 20):
+        h = 1e-4
+        change = 2.0 * (1.0 - 2.0 * klt25.coordinate_tail(0.5 * h, d + 2))
+        assert change / h == pytest.approx(smoothing_constant(d), rel=1e-6)
+
+
+def test_a_frame_is_unbiased_and_never_beyond_its_bound():
+    """4000 frames: the mean of each coordinate within 6 standard errors of the difference of smoothed gradients."""
+    d, alpha, rng = 5, 0.8, np.random.default_rng(0)
+    z, other = 0.3 * np.eye(d)[0], -0.1 * np.eye(d)[0]
+
+    def f(points):
+        return np.abs(points[:, 0])
+
+    frames = [np.linalg.qr(rng.standard_normal((d, d)))[0].T for _ in range(4000)]
+    # QR fixes signs, which the estimate does not see: y and -y give the same.
+    found = np.array([frame_difference(f, z, other, alpha, frame) for frame in frames])
+    assert np.max(np.linalg.norm(found, axis=1)) <= math.sqrt(d) * 0.4 / alpha * (1 + 1e-12)
+    expected = np.zeros(d)
+    for sign, at in ((1.0, 0.3), (1.0, 0.1)):
+        expected[0] += sign * (1.0 - 2.0 * klt25.coordinate_tail(at / alpha, d + 2))
+    error = np.std(found, axis=0) / math.sqrt(len(found))
+    assert np.all(np.abs(np.mean(found, axis=0) - expected) <= 6.0 * error)
+    assert np.all(error < 0.02)
+
+
+def test_the_bound_of_a_frame_is_of_the_order_of_the_limit_whatever_the_dimension():
+    numbers = klt25.compute_directions()
+    assert all(1.0 < row["over_limit"] < 1.2534 for row in numbers["rows"])
+    assert 0.5 < numbers["largest_share"] <= 1.0
+
+
+def test_a_replaced_sample_moves_an_estimate_by_twice_what_is_stated():
+    """The zero-order one by equation (4) itself, with all directions along the slope."""
+    d, alpha, B = 3, 0.5, 10
+    directions = np.tile(np.eye(d)[0], (d, 1))
+
+    def estimate(signs):
+        values = [d / (2 * alpha) * sign * (2 * alpha * directions[:, 0]) for sign in signs]
+        return np.mean([np.mean(v[:, None] * directions, axis=0) for v in values], axis=0)
+
+    apart = estimate([1.0] * B) - estimate([-1.0] + [1.0] * (B - 1))
+    row = next(row for row in klt25.compute_replaced_sample()["rows"] if row["B"] == B)
+    assert np.linalg.norm(apart) * B / d == pytest.approx(row["zero_order_over_d"]) == 2.0
+    assert row["first_order"] == pytest.approx(2.0)
+
+
+def test_another_unit_of_length_changes_the_printed_numbers_of_theorem_4_1_only():
+    first, *_, last = klt25.compute_units()["rows"]
+    assert last["repaired"] == pytest.approx(first["repaired"])
+    assert last["printed"]["D"] == pytest.approx(100.0 * first["printed"]["D"])
+    assert last["printed"]["share"] == pytest.approx(10.0 * first["printed"]["share"])
+
+
+def test_regrets_are_those_of_a_closed_form():
+    """From +1 down to -1 in 2 sqrt(M) steps of 1/sqrt(M): the sum of 2 - j/sqrt(M), j = 0, ..., 2 sqrt(M)."""
+    M = 400
+    root = 20
+    second = sum(2.0 - j / root for j in range(2 * root + 1)) / root
+    regrets = window_regrets(M, 3, reset=False)
+    assert regrets[1:] == pytest.approx([second, second])
+    assert second == pytest.approx(2.05)
+    assert window_regrets(M, 3, reset=True) == pytest.approx([regrets[0]] * 3)
+
+
+def test_the_regret_of_windows_exceeds_the_claim_and_not_the_corrected_one():
+    rows = klt25.compute_regret()["rows"]
+    assert all(1.9 < row["mean"] <= row["largest"] < 2.5 for row in rows)
+    assert all(row["first"] < 1.5 for row in rows)
+
+
+def test_the_mean_over_the_ball_is_the_gradient_and_that_over_the_sphere_is_not():
+    rows = {row["d"]: row for row in klt25.compute_sphere_or_ball()["rows"]}
+    assert rows[2]["sphere"] == pytest.approx(1.0 / 3.0)
+    assert all(row["ball"] == pytest.approx(row["gradient"], abs=1e-7) for row in rows.values())
+    assert rows[10]["sphere"] < rows[10]["ball"] - 0.03
+    draws = np.random.default_rng(1).standard_normal((100_000, 10))
+    y = draws[:, 0] / np.linalg.norm(draws, axis=1)
+    # A false alarm in less than one case in a million: 6 standard errors of a mean of signs.
+    assert np.mean(np.sign(0.5 + y)) == pytest.approx(rows[10]["sphere"], abs=6.0 / math.sqrt(100_000))
+
+
+def test_the_differences_of_algorithm_4_are_shrunk_by_alpha_squared():
+    for row in klt25.compute_shrunk_difference()["rows"]:
+        assert row["drawn"] == pytest.approx(row["exact"], abs=6.0 * row["error"])
+    assert klt25.judge_shrunk_difference(klt25.compute_shrunk_difference()).verdict == CONTRADICTED
+
+
+def test_the_gap_of_a_sample_is_that_of_plain_gradients():
+    """A small copy with dense rows and a gradient by differences of the sample's risk."""
+    n, d = 50, 4
+    rng, again = (np.random.default_rng(7) for _ in range(2))
+    found = klt25.gap(n, d, rng, fitted=True)
+    s = 2.0 * again.integers(0, 2, size=n) - 1.0
+    u = again.standard_normal((n, d - 1))
+    u /= np.linalg.norm(u, axis=1, keepdims=True)
+    X = np.concatenate([np.full((n, 1), math.sqrt(0.5)), math.sqrt(0.5) * u], axis=1)
+    w = np.concatenate([[0.0], -(s @ u)])
+
+    def risk(w):
+        return 0.5 * w[0] + np.mean(s * np.abs(X @ w))
+
+    tiny = 1e-7
+    gradient = [(risk(w + tiny * e) - risk(w - tiny * e)) / (2 * tiny) for e in np.eye(d)]
+    assert found == pytest.approx(0.5 - np.linalg.norm(gradient), abs=1e-6)
+
+
+def test_the_gap_has_the_exponents_of_the_bound_at_a_fitted_point_and_none_in_d_at_a_natural_one():
+    tight, benign = klt25.compute_tight_gap(), klt25.compute_benign_gap()
+    assert abs(tight["d"]["slope"] - 0.5) <= 0.06
+    assert abs(tight["n"]["slope"] + 0.5) <= 0.06
+    assert tight["positive"] > 0.95
+    assert tight["share"] == pytest.approx(math.sqrt(1.0 / math.pi), abs=0.08)
+    assert benign["d"]["high"] < 0.3
+    assert abs(benign["n"]["slope"] + 0.5) <= 0.12
+    assert klt25.judge_tight_gap(tight).verdict == f"{HOLDS}, and is tight"
+    for numbers, series in ((tight, "tight gap"), (benign, "benign gap")):
+        assert drawn_exponents(numbers[DRAWN][series]) == pytest.approx([numbers[axis]["slope"] for axis in "dn"])
+
+
+def drawn_exponents(columns):
+    """The exponents in d and n of the mean of what a figure shows."""
+    axis, x, gaps = (np.array(columns[key]) for key in ("axis", "x", "gap"))
+    found = []
+    for name in "dn":
+        sizes = sorted(set(x[axis == name]))
+        found.append(exact_exponent(sizes, [np.mean(gaps[(axis == name) & (x == size)]) for size in sizes]))
+    return found
+
+
+def test_the_counter_example_has_a_stationary_sample_at_every_size_and_its_smoothing_has_not():
+    numbers = klt25.compute_unsmoothed_gap()
+    assert [row["sample"] for row in numbers["rows"]] == [0.0, 0.0, 0.0]
+    assert all(abs(row["smoothed"] - 0.5) < 0.1 * row["bound"] for row in numbers["rows"])
+    assert klt25.judge_unsmoothed_gap(numbers).verdict.startswith(f"{CONTRADICTED} for functions that are only")
+
+
+def test_appendix_c_is_judged_by_the_numbers_of_grids():
+    numbers = klt25.compute_smoothing()
+    assert {row["d"] for row in numbers["rows"]} == {1, 2}
+    assert klt25.judge_smoothing(numbers).verdict == f"{CONTRADICTED} for L > 1; L^2 lambda holds here"
+    assert klt25.judge_smoothness(numbers).verdict == f"{CONTRADICTED}: it is 1/lambda for every L"
+    assert klt25.judge_goldstein_of_smoothed(numbers).verdict == HOLDS
+
+
+def test_the_ball_is_the_smoother_way_below_fourteen_dimensions():
+    assert klt25.compute_smoothing_methods()["first"] == 14
