@@ -4,12 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
 
-.PHONY: reproduce smoke test lint bench clean help
+.PHONY: reproduce smoke test test-slurm lint bench clean help
 
 help:
 	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
 	@echo "make smoke       the same workflow on few rows and steps, in a few minutes"
 	@echo "make test        linters, type checks and all tests"
+	@echo "make test-slurm  the workflow through a Slurm of one node, which must be installed"
 	@echo "make lint        linters and type checks only"
 	@echo "make bench       speed ratios into results/benchmarks/"
 	@echo "make clean       remove the virtual environment and caches; results stay"
@@ -23,6 +24,11 @@ smoke: $(VENV)/.installed
 test: lint
 	$(BIN)/python -m pytest -n 2
 
+# The plugins for clusters slow down every start of Snakemake: they have an environment of their own.
+test-slurm:
+	$(MAKE) VENV=.venv-slurm .venv-slurm/.installed-slurm
+	.venv-slurm/bin/python -m pytest -m slurm tests/cluster
+
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -35,7 +41,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	rm -rf $(VENV) .venv-slurm .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -49,4 +55,8 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml envs/constraints.txt
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test]"
+	@touch $@
+
+$(VENV)/.installed-slurm: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test,slurm]"
 	@touch $@

@@ -14,6 +14,17 @@ include: "workflow/rules/figures.smk"
 include: "workflow/rules/tables.smk"
 include: "workflow/rules/findings.smk"
 include: "workflow/rules/privacy.smk"
+include: "workflow/rules/report.smk"
+
+
+onerror:
+    tell(explain(Path(RESULTS), log))
+
+
+# One block: a second one would take the place of the first.
+onstart:
+    check_device()
+    run_started(workflow)
 
 
 rule all:
@@ -23,6 +34,7 @@ rule all:
         rules.tables.input,
         rules.findings.input,
         rules.privacy.input,
+        rules.report.output,
     localrule: True
 
 

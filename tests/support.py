@@ -1,8 +1,11 @@
-"""Small problems for tests."""
+"""Small problems for tests, and what to do where a program is missing."""
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
+import pytest
 
 from dprepro.arrays import get_backend
 from dprepro.geometry import get_set
@@ -10,6 +13,15 @@ from dprepro.losses import get_loss
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.regularizers import get_regularizer
 from dprepro.run import Execution
+
+
+def require(what: str, found: bool, reason: str) -> None:
+    """Skip a test that needs what is not found here, or fail it if DPREPRO_REQUIRE, a list with commas, names it."""
+    if found:
+        return
+    if what in os.environ.get("DPREPRO_REQUIRE", "").split(","):
+        pytest.fail(f"DPREPRO_REQUIRE asks for {what}: {reason}")
+    pytest.skip(reason)
 
 
 def rows(n: int, d: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

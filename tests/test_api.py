@@ -82,6 +82,24 @@ def test_the_trajectory_is_a_tidy_table_from_zero_to_the_end(algorithm: str) -> 
         assert rows["gradient_evaluations"].iloc[-1] == GRADIENTS[algorithm]
 
 
+# Two periods of a gradient over 12 samples and three differences over 6, with 5 directions.
+ZERO_ORDER = {"loss": "absolute", "alpha": 0.5, "D": 0.1, "M": 2, "T": 8, "Sigma": 4, "B1": 12, "B2": 6, "m": D}
+VALUES = 2 * D * (2 * 12 + 2 * 6 * 6)
+
+
+def test_a_run_on_values_of_the_loss_counts_them_and_not_gradients() -> None:
+    solution = solve("o2nc_zero_order", regularizer=0.0, variant="certified", **ZERO_ORDER)
+    assert (solution.function_evaluations, solution.gradient_evaluations) == (VALUES, 0)
+    assert solution.plan.function_evaluations == VALUES
+    table = solution.trajectory
+    columns = ["replicate", "round", "gradient_evaluations", "function_evaluations", "objective", "seconds"]
+    assert list(table.columns) == columns
+    for _, rows in table.groupby("replicate"):
+        assert rows["function_evaluations"].iloc[:3].tolist() == [0, 2 * D * 12, 2 * D * (12 + 2 * 6)]
+        assert rows["function_evaluations"].iloc[-1] == VALUES
+    assert solve("dp_gd").function_evaluations == 0
+
+
 @every_algorithm
 def test_the_certificate_says_what_is_claimed_and_what_is_accounted(algorithm: str) -> None:
     solution = solve(algorithm)

@@ -115,7 +115,7 @@ def test_list_experiments_and_targets_are_what_the_workflow_makes(run: Run, monk
     monkeypatch.chdir(ROOT)
     experiments = [line.split()[0] for line in run("list", "experiments").out.splitlines()]
     assert experiments == sorted(path.stem for path in (ROOT / "config/experiments").glob("*.yaml"))
-    everything = ["figures", "tables", "findings", "privacy", "audit", "all"]
+    everything = ["figures", "tables", "findings", "privacy", "audit", "report", "all"]
     assert run("list", "targets").out.splitlines() == [*experiments, *everything]
 
 
@@ -137,6 +137,7 @@ def test_account_takes_the_jl_method_around_an_algorithm_by_its_own_name(run: Ru
     ("jl_dp_gd", ["--set", "q=1"], "jl_dp_gd has no parameter 'q': it takes clip, k, rank, and of dp_gd F0, T, c, eta"),
     ("jl_dp_gd", ["--set", "rank=2", "--regularizer", "0.1"], "jl_dp_gd takes no regularizer"),
     ("tree_spider", [], "tree_spider would return its initial point at n = 10000"),
+    ("o2nc_multi_pass", ["--set", "T=8", "--set", "D=0.1"], "D = 0.1 leaves no window within alpha = 0.1: give D <= "),
 ])  # fmt: skip
 def test_account_says_in_one_line_what_is_wrong_with_a_wrapped_or_vacuous_plan(
     run: Run, name: str, more: list[str], said: str
@@ -231,6 +232,21 @@ def test_out_writes_the_solution_and_its_certificate(data: Path, run: Run, tmp_p
     assert record["plan"]["T"] == 4
     assert record["certificate"]["epsilon_claimed"] == 2.0
     assert record["provenance"]["dprepro"] == dprepro.__version__
+
+
+def test_solve_and_account_print_and_write_evaluations_of_the_loss(data: Path, run: Run, tmp_path: Path) -> None:
+    out = tmp_path / "s.npz"
+    letters = {"alpha": 0.5, "D": 0.1, "M": 2, "T": 8, "Sigma": 4, "B1": 12, "B2": 6}
+    options = [word for key, value in letters.items() for word in ("--set", f"{key}={value}")]
+    common = ("--loss", "absolute", "--variant", "certified", "--epsilon", "2", "--delta", "1e-4", *options)
+    solved = run("solve", "o2nc_zero_order", "--data", data / "d.csv", "--regularizer", "0", *common, "--out", out)
+    planned = run("account", "o2nc_zero_order", "--n", "200", "--d", "3", *common)
+    for outcome in (solved, planned):
+        assert outcome.code == 0, outcome.err
+        assert "function evaluations 576\n" in outcome.out
+    with np.load(out) as arrays:
+        assert arrays["function_evaluations"].tolist() == [0, 72, 144, 216, 288, 360, 432, 504, 576]
+    assert "function evaluations" not in run("account", "dp_gd", "--n", "9", "--d", "3", *PRIVACY, *STEPS).out
 
 
 def test_infinite_epsilon_is_written_as_valid_json(data: Path, run: Run, tmp_path: Path) -> None:
@@ -541,3 +557,17 @@ def test_blas_is_held_to_one_thread_before_numpy_is_loaded() -> None:
         "print(max(pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas'))"
     )
     assert python(program).splitlines()[-1] == "1"
+
+
+def test_an_asked_device_is_checked_as_the_environment_and_the_configuration_ask(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("dprepro.arrays.gpu_problem", lambda: "there is none")
+    monkeypatch.delenv("DPREPRO_DEVICE", raising=False)
+    assert main(["check-device", "--configured", "auto"]) == 0
+    assert main(["check-device", "--configured", "gpu"]) == 2
+    monkeypatch.setenv("DPREPRO_DEVICE", "cpu")
+    assert main(["check-device", "--configured", "gpu"]) == 0
+    monkeypatch.setenv("DPREPRO_DEVICE", "gpu")
+    assert main(["check-device", "--configured", "cpu"]) == 2
+    assert capsys.readouterr().err.count("but there is none") == 2

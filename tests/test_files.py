@@ -152,11 +152,32 @@ def test_a_folder_in_the_place_of_the_file_is_refused(write: Callable[[Path], No
     assert os.listdir(tmp_path) == ["result"]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_read_only_folder_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    with pytest.raises(UserError, match="Choose a folder you may write to"):
-        files.write_text(tmp_path / "result", "text")
+    """Root may write everywhere, so the child that tries becomes nobody first; it starts in the folder, by no path."""
+    (tmp_path / "result").write_text("old")
+    tmp_path.chmod(stat.S_IRUSR | stat.S_IXUSR | stat.S_IROTH | stat.S_IXOTH)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.chdir(tmp_path)
+            if os.geteuid() == 0:
+                os.setuid(65534)
+            files.write_text("result", "new")
+            said = "written"
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    os.waitpid(child, 0)
+    with open(reading, encoding="utf-8") as pipe:
+        said = pipe.read()
+    assert said == "UserError: Cannot write result: Permission denied. Choose a folder you may write to."
+    tmp_path.chmod(stat.S_IRWXU)
+    assert os.listdir(tmp_path) == ["result"]
+    assert (tmp_path / "result").read_text() == "old"
 
 
 def test_another_system_error_is_not_dressed_up_as_bad_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -38,7 +38,8 @@ class Backend:
     """An array library bound to a device and a floating-point type.
 
     `why` says how the choice came about and is recorded with every result; `budget` is the size in bytes that
-    one temporary of a row-chunked computation may take.
+    one temporary of a row-chunked computation may take. `cut` says how many times smaller than usual temporaries are,
+    for want of memory.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Backend:
     dtype_name: str
     budget: int
     why: str
+    cut: int = 1
 
     @property
     def dtype(self) -> Any:
@@ -62,7 +64,20 @@ class Backend:
 
     def with_dtype(self, dtype_name: str) -> Backend:
         """Return the same backend with another floating-point type."""
-        return Backend(self.name, self.xp, self.device, _checked_dtype(dtype_name), self.budget, self.why)
+        return replace(self, dtype_name=_checked_dtype(dtype_name))
+
+    def smaller(self) -> Backend:
+        """Return the same backend with temporaries a quarter as large.
+
+        Blocks of random numbers are shorter, which changes no number. Rows are taken in smaller chunks only where
+        these are larger than a CPU's, which save nothing: there the order of sums changes, and with it last bits.
+        """
+        budget = min(self.budget, max(CPU_BUDGET_BYTES, self.budget // 4))
+        return replace(self, budget=budget, cut=4 * self.cut)
+
+    def steps(self, usual: int) -> int:
+        """Return for how many steps random numbers are drawn at one time."""
+        return max(1, usual // self.cut)
 
     def asarray(self, values: Any) -> Array:
         """Move host values to the device as floating-point numbers."""
@@ -114,7 +129,7 @@ def get_backend(device: str | None = None, dtype: str = "float64", configured: s
     `auto` is no preference and passes the choice on; at the end of the line it takes a GPU that works, else the
     CPU, and records the reason in `why`. `gpu` where there is none is an error.
     """
-    wish, origin = _wish(device, configured)
+    wish, origin = wished_device(device, configured)
     dtype = _checked_dtype(dtype)
     if wish == "cpu":
         return _numpy_backend(dtype, f"cpu asked for by {origin}")
@@ -186,7 +201,8 @@ def padded(features: int) -> int:
     return -(-features // FEATURE_MULTIPLE) * FEATURE_MULTIPLE
 
 
-def _wish(device: str | None, configured: str | None) -> tuple[str, str]:
+def wished_device(device: str | None, configured: str | None) -> tuple[str, str]:
+    """Return the device asked for by the argument, else by DPREPRO_DEVICE, else by the configuration, and by which."""
     candidates = (
         (device, "the argument"),
         (os.environ.get("DPREPRO_DEVICE") or None, "DPREPRO_DEVICE"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -11,26 +12,37 @@ from pathlib import Path
 from typing import Any
 
 import dprepro
-from dprepro.errors import RunFailed, UserError
+from dprepro.errors import SHORT_OF_MEMORY, RunFailed, UserError
+from dprepro.owner import end_with_owner
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; errors are one sentence on standard error."""
     _hold_blas_to_one_thread()
+    end_with_owner()
     options = _parser().parse_args(arguments)
     try:
         options.command(options)
         sys.stdout.flush()
     except (UserError, RunFailed) as error:
-        print(f"dprepro: {error}", file=sys.stderr)
+        _say(str(error))
         return error.exit_code
+    except MemoryError as error:
+        _say(f"Out of memory ({str(error) or 'no more could be had'}): {SHORT_OF_MEMORY}.")
+        return RunFailed.exit_code
     except KeyboardInterrupt:
-        print("dprepro: interrupted; nothing half-written was left behind.", file=sys.stderr)
+        _say("interrupted; nothing half-written was left behind.")
         return 130
     except BrokenPipeError:
         # The reader (head, less) has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _say(sentence: str) -> None:
+    """Print a sentence on standard error; on a full disk, where a log takes nothing, the exit code has to do."""
+    with contextlib.suppress(OSError):
+        print(f"dprepro: {sentence}", file=sys.stderr, flush=True)
 
 
 def _hold_blas_to_one_thread() -> None:
@@ -56,6 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_account(commands)
     _add_audit(commands)
     _add_doctor(commands)
+    _add_status(commands)
+    _add_compare(commands)
     _add_stages(commands)
     return parser
 
@@ -124,8 +138,30 @@ def _add_doctor(commands: Any) -> None:
     _add(commands, "doctor", _doctor, "show versions, backend, data sources and threads")
 
 
+def _add_status(commands: Any) -> None:
+    parser = _add(commands, "status", _status, "say what is done, what runs and what is left; works during a run")
+    parser.add_argument("--configfile", type=Path, nargs="+", default=[], help="as given to snakemake")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_compare(commands: Any) -> None:
+    parser = _add(
+        commands, "compare", _compare, "say which numbers of two results folders differ beyond their intervals"
+    )
+    parser.add_argument("a", type=Path, help="a folder of results")
+    parser.add_argument("b", type=Path, help="another one, of the same configuration")
+    parser.add_argument("--tolerance", type=_number, default=1e-6, help="relative rounding allowed (default: 1e-6)")
+    parser.add_argument(
+        "--each", action="store_true", help="hold each comparison to 5 percent alone, not all of them together"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
 def _add_stages(commands: Any) -> None:
     """Add the verbs that the workflow's rules call."""
+    parser = _add(commands, "check-device", _stage_check_device, "workflow: say why the asked device cannot be used")
+    parser.add_argument("--configured", required=True, help="the device of the configuration")
+
     parser = _add(commands, "dataset", _stage_dataset, "workflow: prepare a dataset")
     parser.add_argument("--spec", type=json.loads, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -152,7 +188,7 @@ def _add_stages(commands: Any) -> None:
 
     parser = _add(commands, "sweep", _stage_sweep, "workflow: run one method along the axes of a problem")
     parser.add_argument("--spec", type=json.loads, required=True)
-    parser.add_argument("--optima", type=Path, required=True)
+    parser.add_argument("--optima", type=Path, help="the minima of the points, if the metric needs them")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sources", required=True, help="digest of the sources")
 
@@ -184,6 +220,7 @@ def _add_stages(commands: Any) -> None:
     parser = _add(commands, "findings", _stage_findings, "workflow: hold a paper's claims against computations")
     parser.add_argument("paper")
     parser.add_argument("--out", type=Path, required=True, help="path of the .csv; .md stands beside it")
+    parser.add_argument("--data", type=Path, help="path of a .parquet for what the figures of the findings show")
 
     parser = _add(commands, "figure", _stage_figure, "workflow: draw a figure from collected tables")
     parser.add_argument("target")
@@ -194,6 +231,12 @@ def _add_stages(commands: Any) -> None:
     parser.add_argument("target")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="path of the .csv; .md and .tex stand beside it")
+
+    parser = _add(commands, "report", _stage_report, "workflow: write all results as one page of HTML")
+    parser.add_argument("--spec", type=json.loads, required=True, help="experiments, findings and audits, as JSON")
+    parser.add_argument("--results", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--errata", type=Path, required=True, help="docs/fidelity.md")
+    parser.add_argument("--out", type=Path, required=True, help="path of the .html")
 
 
 def _number(text: str) -> float:
@@ -243,7 +286,7 @@ def _experiment_lines() -> list[str]:
 def _target_lines() -> list[str]:
     from dprepro.experiments import experiment_names
 
-    return [*experiment_names(), "figures", "tables", "findings", "privacy", "audit", "all"]
+    return [*experiment_names(), "figures", "tables", "findings", "privacy", "audit", "report", "all"]
 
 
 def _solve(options: argparse.Namespace) -> None:
@@ -316,6 +359,24 @@ def _doctor(options: argparse.Namespace) -> None:
         print(line)
 
 
+def _status(options: argparse.Namespace) -> None:
+    from dprepro.status import print_status
+
+    print_status(options.configfile, options.json)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from dprepro.comparison import print_comparison
+
+    print_comparison(options.a, options.b, tolerance=options.tolerance, each=options.each, in_json=options.json)
+
+
+def _stage_check_device(options: argparse.Namespace) -> None:
+    from dprepro.arrays import get_backend
+
+    get_backend(configured=options.configured)
+
+
 def _stage_dataset(options: argparse.Namespace) -> None:
     from dprepro.stages.dataset import prepare
 
@@ -385,7 +446,7 @@ def _stage_privacy(options: argparse.Namespace) -> None:
 def _stage_findings(options: argparse.Namespace) -> None:
     from dprepro.stages.findings import write_findings
 
-    write_findings(options.paper, options.out)
+    write_findings(options.paper, options.out, options.data)
 
 
 def _stage_figure(options: argparse.Namespace) -> None:
@@ -398,3 +459,9 @@ def _stage_table(options: argparse.Namespace) -> None:
     from dprepro.tables import write
 
     write(options.target, options.data, options.out)
+
+
+def _stage_report(options: argparse.Namespace) -> None:
+    from dprepro.stages.report import write_report
+
+    write_report(options.spec, options.results, options.errata, options.out)

@@ -30,7 +30,7 @@ def sources(modules: Iterable[str]) -> list[Path]:
         path = waiting.pop()
         if path not in found:
             found[path] = None
-            waiting.extend(_imported_files(path))
+            waiting.extend(_imported_files(path, path.stat().st_mtime_ns))
     return sorted(found)
 
 
@@ -94,15 +94,12 @@ def _module_file(module: str) -> Path | None:
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _imported_files(path: Path) -> list[Path]:
+@functools.cache
+def _imported_files(path: Path, stamp: int) -> tuple[Path, ...]:
     if path == PACKAGE / "__init__.py":
         # The front door imports the library on demand; no stage goes through it.
-        return []
-    files = []
-    for module in _imports(path, path.stat().st_mtime_ns):
-        if file := _module_file(module):
-            files.append(file)
-    return files
+        return ()
+    return tuple(file for module in _imports(path, stamp) if (file := _module_file(module)))
 
 
 @functools.cache

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import sys
+from collections.abc import Iterable
+from pathlib import Path
 
 from dprepro.provenance import PACKAGE, digest
 
-_STAGES = ("dataset", "certify", "run", "optimum", "optima", "sweep", "collect", "audit", "findings", "privacy")
+_STAGES = (
+    *("dataset", "certify", "run", "optimum", "optima", "sweep", "collect", "audit", "findings", "privacy"),
+    "report",
+)
 
 
 def use_this_interpreter() -> None:
@@ -25,7 +31,16 @@ def use_this_interpreter() -> None:
 @functools.cache
 def code(stage: str, *, algorithm: str = "", dataset: str = "", target: str = "", kind: str = "") -> str:
     """Return the digest of a stage's sources as they are when the workflow starts."""
-    return digest(source_modules(stage, algorithm=algorithm, dataset=dataset, target=target, kind=kind))
+    modules = source_modules(stage, algorithm=algorithm, dataset=dataset, target=target, kind=kind)
+    return digest(modules) if stage != "report" else _with_files(digest(modules), PACKAGE.glob("report/report.*"))
+
+
+def _with_files(modules: str, files: Iterable[Path]) -> str:
+    """Return a digest of modules with files of the package that stand in a result as they are: every byte counts."""
+    total = hashlib.sha256(modules.encode())
+    for path in sorted(files):
+        total.update(path.name.encode() + path.read_bytes())
+    return total.hexdigest()[:16]
 
 
 def source_modules(

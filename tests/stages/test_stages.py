@@ -75,6 +75,23 @@ def test_collected_table_has_a_row_per_replicate_and_checkpoint(finished):
     assert metadata["origins"][0]["backend"] == "numpy"
 
 
+def test_evaluations_of_the_loss_are_written_and_collected(finished, tmp_path):
+    """Three estimates of 400 samples at both ends of five diameters: one for a gradient, two for a difference."""
+    _, data, optimum, runs, _ = finished
+    letters = {"alpha": 0.5, "D": 0.1, "M": 2, "T": 2, "Sigma": 2}
+    wanted = {**job("c", 1.0, letters, "o2nc_multi_pass"), "regularizer": None, "variant": "certified"}
+    certify_job(wanted, data.with_suffix(".json"), tmp_path / "plan.json")
+    run_job(tmp_path / "plan.json", data, tmp_path / "run.npz")
+    assert read_arrays(tmp_path / "run.npz")["function_evaluations"].tolist() == [0, 4000, 12000]
+    record = read_json(tmp_path / "run.json")
+    rows = run_rows(record, read_arrays(tmp_path / "run.npz"), read_arrays(optimum))
+    assert rows["function_evaluations"].tolist() == [0, 4000, 12000] * 3
+    assert (rows["planned_function_evaluations"] == 12000).all()
+    assert "function_evaluations" not in read_arrays(runs[0])
+    frame, _ = read_collected(finished[4])
+    assert (frame["function_evaluations"] == 0).all()
+
+
 def test_gap_is_objective_minus_optimum_and_never_negative_beyond_accuracy(finished):
     frame, _ = read_collected(finished[4])
     optimum = read_arrays(finished[2])

@@ -17,7 +17,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("Snakefile", "workflow", "profiles", "config", "envs", "src/dprepro")
+PARTS = (
+    *("Snakefile", "workflow", "profiles", "config", "envs", "docs/fidelity.md"),
+    *("src/dprepro", "src/snakemake_logger_plugin_dprepro"),
+)
 SMOKE = "config/scales/smoke.yaml"
 PATIENCE_SECONDS = 1200
 
@@ -31,8 +34,10 @@ class Outcome:
 
     @property
     def jobs(self) -> list[str]:
-        """The messages of the jobs it ran or, in a dry run, would run."""
-        return sorted(set(re.findall(r"^Job \d+: (.+)$", self.text, re.MULTILINE)))
+        """The messages of the jobs it finished or, in a dry run, would run."""
+        planned = re.findall(r"^Job \d+: (.+)$", self.text, re.MULTILINE)
+        finished = re.findall(r"^\[ *\d+/\d+\] +\d+% \| .* left.* \| (.+) \([0-9.]+ \w+\)$", self.text, re.MULTILINE)
+        return sorted({*planned, *finished})
 
     @property
     def sentences(self) -> list[str]:

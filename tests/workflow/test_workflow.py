@@ -23,6 +23,7 @@ CURVES = ("wyx17_fig1", "wyx17_fig1_certified", "wyx17_fig2", "wyx17_fig2_certif
 PARTS = {
     "bgm21_table1": tuple(f"bgm21_row{row}" for row in range(1, 6)),
     "abg23_table1": tuple(f"abg23_row{row}" for row in range(1, 7)),
+    "klt25_table1": ("klt25_samples", "klt25_natural"),
 }
 SWEEPS = (
     *("wyx17_table1", "wyx17_table2", "wyx17_table3", "wyx17_section6", "wyx17_comparison"),
@@ -30,10 +31,14 @@ SWEEPS = (
     "abg23_lower_bounds",
 )
 EXPERIMENTS = (*CURVES, *SWEEPS, *PARTS)
+# Figures of what findings computed.
+FINDINGS = ("klt25_gap", "klt25_lasry_lions")
 ROOT = Path(__file__).parents[2]
 SMOKE = "config/scales/smoke.yaml"
 DATA = "covertype-2000-seed0.published"
 PRIVACY = "Writing the tables of certificates and audits"
+# Follows from every other result.
+REPORT = "Writing the report"
 
 
 def smoke_jobs(kind: str) -> list[tuple[str, str, str]]:
@@ -52,24 +57,29 @@ def test_commands_in_a_copy_use_the_sources_of_the_copy(pristine: Checkout) -> N
 
 
 def test_one_command_makes_every_figure_and_table(finished: Checkout) -> None:
-    figures = {f"figures/{name}.{suffix}" for name in EXPERIMENTS for suffix in ("png", "pdf", "svg", "md")}
+    suffixes = ("png", "pdf", "svg", "md")
+    figures = {f"figures/{name}.{suffix}" for name in (*EXPERIMENTS, *FINDINGS) for suffix in suffixes}
     tables = {f"tables/{name}.{suffix}" for name in EXPERIMENTS for suffix in ("csv", "md", "tex")}
     assert set(finished.files("figures/*")) == figures
-    findings = {"tables/abg23_findings.csv", "tables/abg23_findings.md"}
+    findings = {f"tables/{paper}_findings.{suffix}" for paper in ("abg23", "klt25") for suffix in ("csv", "md")}
     assert set(finished.files("tables/*")) == tables | findings
     assert all(path.stat().st_size > 0 for path in finished.files("*/*.*").values())
     assert len(finished.files("runs/*/*.npz")) == len(finished.files("plans/*/*.certificate.json")) == 17
     assert len(finished.files("plans/*/*.json")) == 2 * 17
     assert len(finished.files("sweeps/*/*.npz")) == len(smoke_jobs("sweeps"))
     assert set(finished.files("privacy/*.csv")) == {"privacy/certificates.csv", "privacy/audit.csv"}
+    assert finished.files("report.html")["report.html"].stat().st_size > 0
 
 
 def test_every_job_leaves_a_log_and_a_benchmark(finished: Checkout) -> None:
     made = sum(len(finished.files(f"{kind}/**/*.{suffix}")) for kind, suffix in (
         ("datasets", "npz"), ("optima", "npz"), ("plans", "certificate.json"), ("runs", "npz"), ("data", "parquet"),
         ("figures", "png"), ("tables", "csv"), ("privacy/audits", "json"), ("optima", "json"), ("sweeps", "npz"),
-    )) + 1  # fmt: skip
-    assert len(finished.files("logs/**/*.log")) == len(finished.files("benchmarks/**/*.tsv")) == made > 100
+    ))  # fmt: skip
+    # The tables of certificates and audits are one job more, and so is the report; a table of findings and what its
+    # figures show are one job.
+    assert "data/klt25_findings.parquet" in finished.files("data/*")
+    assert len(finished.files("logs/**/*.log")) == len(finished.files("benchmarks/**/*.tsv")) == made + 1 > 100
 
 
 def test_a_run_records_its_certificate_and_where_it_comes_from(finished: Checkout) -> None:
@@ -171,6 +181,7 @@ def certified_jobs_of(experiment: str, *entries: str) -> list[str]:
                 *sweeps_of("dp_svrg"),
                 "Auditing dp_svrg",
                 PRIVACY,
+                REPORT,
             ],
             id="one algorithm",
         ),
@@ -188,13 +199,14 @@ def certified_jobs_of(experiment: str, *entries: str) -> list[str]:
                 # Which wraps it there.
                 "Auditing jl_method",
                 PRIVACY,
+                REPORT,
             ],
             id="an algorithm of two experiments",
         ),
         pytest.param(
             "figures/style.py",
             with_statement,
-            [*(f"Drawing {name}" for name in EXPERIMENTS), PRIVACY],
+            [*(f"Drawing {name}" for name in (*EXPERIMENTS, *FINDINGS)), PRIVACY, REPORT],
             id="look of figures",
         ),
         pytest.param(
@@ -203,8 +215,9 @@ def certified_jobs_of(experiment: str, *entries: str) -> list[str]:
             # These figures show numbers of their tables.
             [
                 *(f"Writing the table of {name}" for name in EXPERIMENTS),
-                *(f"Drawing {name}" for name in (*PARTS, "abg23_lower_bounds")),
+                *(f"Drawing {name}" for name in (*PARTS, "abg23_lower_bounds", "klt25_samples")),
                 PRIVACY,
+                REPORT,
             ],
             id="writing of tables",
         ),
@@ -229,7 +242,7 @@ def test_one_more_epsilon_runs_only_what_is_new(done: Checkout) -> None:
     config = done.write_config(smoke.replace("epsilon: [0.5, 1]", "epsilon: [0.5, 1, 2]", 1))
     entries = ("dp-svrg-bb", "dp-gd", "dp-gd-short")
     new = [f"{verb} wyx17_fig1: {entry}.{DATA}.eps2" for verb in ("Certifying", "Running") for entry in entries]
-    assert done.planned(config=config) == sorted([*new, *downstream("wyx17_fig1"), PRIVACY])
+    assert done.planned(config=config) == sorted([*new, *downstream("wyx17_fig1"), PRIVACY, REPORT])
 
 
 @pytest.mark.parametrize(

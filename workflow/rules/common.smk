@@ -1,16 +1,28 @@
 import json
+import os
 import shlex
+import subprocess
 import sys
+from pathlib import Path
 
+from dprepro.arrays import wished_device
 from dprepro.errors import UserError
-from dprepro.experiments import audit_jobs, load_experiments
-from dprepro.sweeps import optimum_name
+from dprepro.experiments import FINDINGS, audit_jobs, experiment_names, load_experiments
+from dprepro.hooks import run_started
+from dprepro.owner import VARIABLE, stamp
+from dprepro.recovery import begin, explain, only_looks, tell
+from dprepro.sweeps import needs_minimum, optimum_name
 from dprepro.workflow import code, use_this_interpreter
 
 use_this_interpreter()
+# Jobs end with the Snakemake that started them, on a cluster with the one on their node.
+os.environ[VARIABLE] = stamp()
 
 try:
     EXPERIMENTS = {e.name: e for e in load_experiments(config)}
+    DEVICE, _ = wished_device(None, config["device"])
+    if workflow.is_main_process and not (workflow.output_settings.dryrun or only_looks(sys.argv[1:])):
+        tell(begin(Path.cwd(), Path(config["results"])))
 except UserError as error:
     print(f"dprepro: {error}", file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -21,11 +33,11 @@ JOBS = {(job.experiment, job.id): job for e in CURVES.values() for job in e.jobs
 SWEEPS = {(job.experiment, job.id): job for e in EXPERIMENTS.values() if e.kind == "sweeps" for job in e.jobs()}
 OPTIMA = {(e.name, name): spec for e in EXPERIMENTS.values() if e.kind == "sweeps" for name, spec in e.optima().items()}
 AUDITS = audit_jobs(config)
+# What a job that computes on the device asks a cluster for.
+GPUS = 1 if DEVICE == "gpu" else 0
 DATASETS = {key: spec for e in CURVES.values() for key, spec in e.datasets().items()}
 FIGURE_FORMATS = ("png", "pdf", "svg")
 TABLE_FORMATS = ("csv", "md", "tex")
-# Papers whose claims are held against computations.
-FINDINGS = ("abg23",)
 
 
 wildcard_constraints:
@@ -58,11 +70,20 @@ def part_files(experiment, files, beside=False):
 
 
 def findings_files(experiment):
-    """Return the findings on the paper of an experiment with parts, if there are any."""
+    """Return the findings on the paper of an experiment with parts and their figures, if there are any."""
     whole = EXPERIMENTS[experiment]
     paper = whole.spec["paper"].lower()
-    found = whole.kind == "parts" and paper in FINDINGS
-    return expand(f"{RESULTS}/tables/{paper}_findings.{{suffix}}", suffix=("csv", "md")) if found else []
+    if whole.kind != "parts" or paper not in FINDINGS:
+        return []
+    tables = [f"{RESULTS}/tables/{paper}_findings.{suffix}" for suffix in ("csv", "md")]
+    return [*tables, *(file for figure in FINDINGS[paper] for file in figure_files(f"{paper}_{figure}"))]
+
+
+def paper_of(wildcards):
+    """Return the paper of a figure or table: its category in Snakemake's own report."""
+    if "experiment" in wildcards.keys():
+        return EXPERIMENTS[wildcards.experiment].spec["paper"]
+    return wildcards.paper.upper()
 
 
 def run_files(experiment, suffix):
@@ -78,6 +99,12 @@ def optimum_files(experiment):
 def sweep_of(wildcards):
     """Return the job of a sweep."""
     return SWEEPS[wildcards.experiment, wildcards.job]
+
+
+def sweep_optima(wildcards):
+    """Return the file of the minima of a sweep's points, if its metric needs one."""
+    spec = sweep_of(wildcards).spec
+    return [f"{RESULTS}/optima/{wildcards.experiment}/{optimum_name(spec)}.json"] if needs_minimum(spec) else []
 
 
 def sweep_files(experiment, suffix):
@@ -108,3 +135,76 @@ def job_dataset(suffix):
         return f"{RESULTS}/datasets/{key}.{suffix}"
 
     return file
+
+
+def report_spec():
+    """Return what the report is made of, as a shell word: only results of this configuration, and what it leaves out."""
+    experiments = [
+        {
+            "name": name,
+            "paper": e.spec["paper"],
+            "title": e.spec["title"],
+            "kind": e.kind,
+            "parts": list(getattr(e, "parts", ())),
+            "jobs": [job.id for job in e.jobs()] if e.kind != "parts" else [],
+            "optima": [*(e.datasets() if e.kind == "curves" else [key for of, key in OPTIMA if of == name])],
+        }
+        for name, e in EXPERIMENTS.items()
+    ]
+    spec = {
+        "experiments": experiments,
+        "findings": {paper.upper(): [f"{paper}_{figure}" for figure in FINDINGS[paper]] for paper in papers_found()},
+        "audits": list(AUDITS),
+        "seed": config["seed"],
+        "absent": [name for name in experiment_names() if name not in EXPERIMENTS],
+        "changed": sorted(config.get("overrides") or {}),
+    }
+    return shlex.quote(json.dumps(spec))
+
+
+def papers_found():
+    """Return the papers with findings among the experiments."""
+    wholes = [e.spec["paper"].lower() for e in EXPERIMENTS.values() if e.kind == "parts"]
+    return [paper for paper in FINDINGS if paper in wholes]
+
+
+def report_files():
+    """Return all results that the report shows."""
+    names = [*EXPERIMENTS, *(f"{paper}_{figure}" for paper in papers_found() for figure in FINDINGS[paper])]
+    tables = [*EXPERIMENTS, *(f"{paper}_findings" for paper in papers_found())]
+    return [
+        *(f"{RESULTS}/figures/{name}.{suffix}" for name in names for suffix in ("svg", "md")),
+        *(f"{RESULTS}/tables/{name}.{suffix}" for name in tables for suffix in ("csv", "md")),
+        *(
+            f"{RESULTS}/privacy/{name}.{suffix}"
+            for name in ("certificates", "audit")
+            for suffix in ("csv", "md", "svg")
+        ),
+        *(f"{RESULTS}/runs/{experiment}/{job}.json" for experiment, job in JOBS),
+        *(f"{RESULTS}/sweeps/{experiment}/{job}.json" for experiment, job in SWEEPS),
+    ]
+
+
+def growing(amount):
+    """Return a resource that grows with every attempt: with --retries a job that ran out of it gets more."""
+    return lambda wildcards, attempt: amount * attempt
+
+
+def run_minutes(wildcards, attempt):
+    """Return how long a run may take: one tile of replicates takes minutes, twice that in double precision."""
+    spec = JOBS[wildcards.experiment, wildcards.job].spec
+    tiles = -(-spec["replicates"] // spec["tile"])
+    return 20 * tiles * (2 if spec["dtype"] == "float64" else 1) * attempt
+
+
+def check_device():
+    """End Snakemake with a sentence and code 2 if jobs are to run here on a GPU that cannot be used.
+
+    On a cluster it is the nodes that need one, and each job looks for itself. A process of its own looks: Snakemake would
+    hold the GPU until its end.
+    """
+    if DEVICE == "gpu" and workflow.local_exec and not workflow.touch:
+        command = [sys.executable, "-m", "dprepro", "check-device", "--configured", config["device"]]
+        problem = subprocess.run(command).returncode
+        if problem:
+            sys.exit(problem)

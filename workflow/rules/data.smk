@@ -6,6 +6,7 @@ rule dataset:
         f"{RESULTS}/logs/datasets/{{dataset}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/datasets/{{dataset}}.tsv"
+    localrule: True
     conda:
         "../../envs/dprepro.yaml"
     params:
@@ -29,6 +30,11 @@ rule optimum:
         f"{RESULTS}/benchmarks/optima/{{experiment}}/{{dataset}}.tsv"
     conda:
         "../../envs/dprepro.yaml"
+    threads: 1
+    resources:
+        runtime=growing(20),
+        mem_mb=growing(2000),
+        gpu=0,
     params:
         spec=lambda wildcards: shlex.quote(
             json.dumps(EXPERIMENTS[wildcards.experiment].problem(wildcards.dataset), sort_keys=True)

@@ -11,8 +11,9 @@ rule figure:
         png=report(
             f"{RESULTS}/figures/{{experiment}}.png",
             caption="../report/figure.rst",
-            category="Figures",
-            labels={"experiment": "{experiment}"},
+            category=paper_of,
+            subcategory="Figures",
+            labels={"experiment": "{experiment}", "as": "figure"},
         ),
         pdf=f"{RESULTS}/figures/{{experiment}}.pdf",
         svg=f"{RESULTS}/figures/{{experiment}}.svg",
@@ -21,6 +22,7 @@ rule figure:
         f"{RESULTS}/logs/figures/{{experiment}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/figures/{{experiment}}.tsv"
+    localrule: True
     conda:
         "../../envs/dprepro.yaml"
     params:

@@ -7,6 +7,11 @@ rule audit_algorithm:
         f"{RESULTS}/benchmarks/privacy/audits/{{algorithm}}.tsv"
     conda:
         "../../envs/dprepro.yaml"
+    threads: 1
+    resources:
+        runtime=growing(30),
+        mem_mb=growing(2000),
+        gpu=GPUS,
     params:
         spec=lambda wildcards: shlex.quote(json.dumps(AUDITS[wildcards.algorithm], sort_keys=True)),
         code=lambda wildcards: code("audit", algorithm=wildcards.algorithm),
@@ -26,11 +31,13 @@ rule privacy_tables:
             f"{RESULTS}/privacy/certificates.csv",
             caption="../report/privacy.rst",
             category="Privacy",
+            labels={"table": "certificates"},
         ),
         audit=report(
             f"{RESULTS}/privacy/audit.csv",
             caption="../report/privacy.rst",
             category="Privacy",
+            labels={"table": "audit"},
         ),
         figures=expand(
             f"{RESULTS}/privacy/{{name}}.{{suffix}}",
@@ -41,6 +48,7 @@ rule privacy_tables:
         f"{RESULTS}/logs/privacy/tables.log",
     benchmark:
         f"{RESULTS}/benchmarks/privacy/tables.tsv"
+    localrule: True
     conda:
         "../../envs/dprepro.yaml"
     params:

@@ -10,6 +10,11 @@ rule certify:
         f"{RESULTS}/benchmarks/plans/{{experiment}}/{{job}}.tsv"
     conda:
         "../../envs/dprepro.yaml"
+    threads: 1
+    resources:
+        runtime=growing(5),
+        mem_mb=growing(1000),
+        gpu=0,
     params:
         spec=job_json,
         code=job_code("certify"),
@@ -33,6 +38,10 @@ rule run:
     conda:
         "../../envs/dprepro.yaml"
     threads: 1
+    resources:
+        runtime=run_minutes,
+        mem_mb=growing(2000),
+        gpu=GPUS,
     params:
         code=job_code("run"),
     message:
@@ -55,6 +64,7 @@ rule collect:
         f"{RESULTS}/benchmarks/data/{{experiment}}.tsv"
     wildcard_constraints:
         experiment=names_of("curves"),
+    localrule: True
     conda:
         "../../envs/dprepro.yaml"
     params:

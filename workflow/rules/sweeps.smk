@@ -9,6 +9,11 @@ rule optima:
         experiment=names_of("sweeps"),
     conda:
         "../../envs/dprepro.yaml"
+    threads: 1
+    resources:
+        runtime=growing(20),
+        mem_mb=growing(2000),
+        gpu=0,
     params:
         spec=lambda wildcards: shlex.quote(json.dumps(OPTIMA[wildcards.experiment, wildcards.optima], sort_keys=True)),
         code=lambda wildcards: code("optima", dataset=optima_dataset(wildcards)),
@@ -20,7 +25,7 @@ rule optima:
 
 rule sweep:
     input:
-        optima=lambda wildcards: f"{RESULTS}/optima/{wildcards.experiment}/{optimum_name(sweep_of(wildcards).spec)}.json",
+        optima=sweep_optima,
     output:
         npz=f"{RESULTS}/sweeps/{{experiment}}/{{job}}.npz",
         json=f"{RESULTS}/sweeps/{{experiment}}/{{job}}.json",
@@ -33,8 +38,13 @@ rule sweep:
     conda:
         "../../envs/dprepro.yaml"
     threads: 1
+    resources:
+        runtime=growing(20),
+        mem_mb=growing(2000),
+        gpu=GPUS,
     params:
         spec=lambda wildcards: shlex.quote(sweep_of(wildcards).to_json()),
+        optima=lambda wildcards, input: " ".join(["--optima", *input.optima]) if input.optima else "",
         code=lambda wildcards: code(
             "sweep",
             algorithm=sweep_of(wildcards).algorithm,
@@ -43,7 +53,7 @@ rule sweep:
     message:
         "Sweeping {wildcards.experiment}: {wildcards.job}"
     shell:
-        "python -m dprepro sweep --spec {params.spec} --optima {input.optima} --out {output.npz}"
+        "python -m dprepro sweep --spec {params.spec} {params.optima} --out {output.npz}"
         " --sources {params.code} > {log} 2>&1"
 
 
@@ -59,6 +69,7 @@ rule collect_sweeps:
         f"{RESULTS}/benchmarks/data/{{experiment}}.tsv"
     wildcard_constraints:
         experiment=names_of("sweeps"),
+    localrule: True
     conda:
         "../../envs/dprepro.yaml"
     params:
@@ -81,6 +92,7 @@ rule collect_parts:
         f"{RESULTS}/benchmarks/data/{{experiment}}.tsv"
     wildcard_constraints:
         experiment=names_of("parts"),
+    localrule: True
     conda:
         "../../envs/dprepro.yaml"
     params:

@@ -11,8 +11,9 @@ rule table:
         csv=report(
             f"{RESULTS}/tables/{{experiment}}.csv",
             caption="../report/table.rst",
-            category="Tables",
-            labels={"experiment": "{experiment}"},
+            category=paper_of,
+            subcategory="Tables",
+            labels={"experiment": "{experiment}", "as": "table"},
         ),
         md=f"{RESULTS}/tables/{{experiment}}.md",
         tex=f"{RESULTS}/tables/{{experiment}}.tex",
@@ -20,6 +21,7 @@ rule table:
         f"{RESULTS}/logs/tables/{{experiment}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/tables/{{experiment}}.tsv"
+    localrule: True
     conda:
         "../../envs/dprepro.yaml"
     params:

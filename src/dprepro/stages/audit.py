@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dprepro.algorithms import get_algorithm
+from dprepro.arrays import wished_device
 from dprepro.files import write_json
 from dprepro.privacy.audit import audit
 from dprepro.provenance import commit, machine
@@ -17,6 +18,7 @@ def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
     """Write one row per variant and epsilon of `spec`, with provenance."""
     started = time.process_time()
     algorithm = get_algorithm(spec["algorithm"])
+    device, _ = wished_device(None, spec["device"])
     rows = [
         audit(
             algorithm,
@@ -25,7 +27,7 @@ def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
             delta=spec["delta"],
             replicates=spec["replicates"],
             seed=spec["seed"],
-            device=spec["device"],
+            device=device,
         )
         for setting in spec["settings"]
         for epsilon in setting["epsilon"]

@@ -15,7 +15,7 @@ from dprepro.stages.problem import problem_spec
 
 def certify_job(spec: Mapping[str, Any], facts: Path, out: Path) -> None:
     """Write the plan and the certificate of the job `spec` on the dataset whose facts are in `facts`."""
-    problem = problem_spec(spec, read_json(facts))
+    problem = problem_spec(spec, read_json(facts, "n", "d", "row_norm", "label_bound", "task"))
     setting = Setting(problem, float(spec["epsilon"]), spec["delta"], spec["variant"])
     plan = get_algorithm(spec["algorithm"]).plan(setting, **spec["parameters"])
     certificate = certify(plan)

@@ -48,4 +48,6 @@ def facts_of(data: datasets.Dataset) -> dict[str, Any]:
     special: dict[str, Any] = {"repeated": True} if population.repeated else {}
     special |= {} if population.sphere is None else {"sphere": population.sphere}
     special |= {} if population.rank is None else {"rank": population.rank}
+    special |= {} if population.law is None else {"law": dict(population.law)}
+    special |= {} if population.weights is None else {"d": population.weights}
     return {**facts, "n": population.samples, "atoms": data.X.shape[0], **bounds, **special}

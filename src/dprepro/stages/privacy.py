@@ -14,7 +14,7 @@ from dprepro.tables import markdown_table
 
 def audit_rows(files: Sequence[Path]) -> pd.DataFrame:
     """Return the rows of all audits."""
-    return pd.DataFrame([row for path in files for row in read_json(path)["rows"]])
+    return pd.DataFrame([row for path in files for row in read_json(path, "rows")["rows"]])
 
 
 def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFrame:
@@ -59,7 +59,7 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
 def _certified(files: Sequence[Path]) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]]:
     """Yield job, plan and certificate of every plan, those of sweeps point by point, and whether it is a single run."""
     for path in files:
-        record = read_json(path)
+        record = read_json(path, "job")
         for point in record.get("points", [record]):
             if not point.get("refused"):
                 yield record["job"], point["plan"], point["certificate"], "points" not in record
@@ -89,7 +89,7 @@ _NOTE = (
 
 
 def _made(audits: Sequence[Path]) -> str:
-    facts = read_json(audits[0])["provenance"]
+    facts = read_json(audits[0], "provenance")["provenance"]
     return (
         f"commit {facts['commit'][:12]}, dprepro {facts['dprepro']}, NumPy {facts['numpy']}, Python {facts['python']}"
     )

@@ -23,7 +23,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
     `sources` is the digest of the sources if the caller has it already.
     """
     started = time.time()
-    certified = read_json(plan_file)
+    certified = read_json(plan_file, "job", "plan", "certificate")
     spec = certified["job"]
     backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
     problem, facts = load_problem(spec, data, backend)
@@ -37,7 +37,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
             "replicates": result.replicates,
             "w": result.w,
             "rounds": result.rounds,
-            "gradient_evaluations": result.gradient_evaluations,
+            **result.counts(),
             "objective": result.objective,
             "final_objective": result.final_objective,
         },
@@ -53,6 +53,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
         "dtype": backend.dtype_name,
         "threads": threads,
         "data": {key: facts[key] for key in ("name", "checksum", "origin")},
+        **result.economy,
     }
     write_json(
         out.with_suffix(".json"),

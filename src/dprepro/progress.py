@@ -1,0 +1,265 @@
+"""How far a run of the workflow is and how long it will still take: plain values, without Snakemake.
+
+The logger plugin feeds a `Tracker` with what Snakemake reports; `dprepro status` reads the file it writes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dprepro import owner
+
+# Earlier times are trusted as they stand until about this many seconds of them were measured again.
+TRUSTED_SECONDS = 10.0
+# So many finished jobs of a rule make a mean.
+MEAN_FROM = 3
+# A run writes its progress at least this often; one that has not for longer than the second is not heard of.
+HEARTBEAT_SECONDS = 10.0
+SILENT_SECONDS = 60.0
+# The progress of the last run in a folder of results; logs are never compared or kept for their bytes.
+PROGRESS_FILE = Path("logs") / "progress.json"
+# What the list of all jobs is called among the events that loggers are told.
+PLAN_EVENT = "dprepro_plan"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A job that has to be done: its rule, its cores, and the seconds that it took in an earlier run, if known."""
+
+    rule: str
+    earlier: float | None = None
+    cores: int = 1
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The seconds that a task has taken: so far if it runs, altogether if it is finished."""
+
+    task: Task
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The seconds left, None if nothing is known, and of how many jobs it is not known how long they take."""
+
+    seconds: float | None
+    unknown: int = 0
+
+
+def time_left(waiting: Sequence[Task], running: Sequence[Spent], finished: Sequence[Spent], cores: float) -> Estimate:
+    """Estimate the seconds until all tasks are done on so many cores.
+
+    A task that ran before is expected to take as long, times what finished tasks took in proportion to before: another
+    machine, or a busy one, is thus seen. For other tasks the mean of their rule in this run stands, with the time that
+    unfinished ones have taken already counted in, for short ones finish first. Such a mean says nothing of how long a
+    running task has left, which is then expected to be the mean again. Dependencies between tasks are not looked at.
+    """
+    pace, means = _pace(finished), _means(running, finished)
+    left: list[tuple[float, int]] = []
+    unknown = 0
+    for task in waiting:
+        seconds = means.get(task.rule) if task.earlier is None else task.earlier * pace
+        unknown += seconds is None
+        left.append((seconds or 0.0, task.cores))
+    for spent in running:
+        task = spent.task
+        seconds = means.get(task.rule) if task.earlier is None else task.earlier * pace - spent.seconds
+        # A task that takes longer than expected is one of which nothing more is known.
+        unknown += seconds is None or seconds < 0.0
+        left.append((max(seconds or 0.0, 0.0), task.cores))
+    if not left:
+        return Estimate(0.0)
+    total = max(sum(seconds * used for seconds, used in left) / cores, max(seconds for seconds, _ in left))
+    return Estimate(None if unknown and total == 0.0 else total, unknown)
+
+
+def _pace(finished: Iterable[Spent]) -> float:
+    """Return how long tasks take in proportion to earlier."""
+    known = [(spent.seconds, spent.task.earlier) for spent in finished if spent.task.earlier is not None]
+    now, before = sum(seconds for seconds, _ in known), sum(earlier for _, earlier in known)
+    return (TRUSTED_SECONDS + now) / (TRUSTED_SECONDS + before)
+
+
+def _means(running: Iterable[Spent], finished: Iterable[Spent]) -> dict[str, float]:
+    """Return the mean seconds of each rule of which enough is finished (of an exponential law, some not ended yet)."""
+    count: dict[str, int] = defaultdict(int)
+    total: dict[str, float] = defaultdict(float)
+    for spent in finished:
+        count[spent.task.rule] += 1
+        total[spent.task.rule] += spent.seconds
+    for spent in running:
+        total[spent.task.rule] += spent.seconds
+    return {rule: total[rule] / number for rule, number in count.items() if number >= MEAN_FROM}
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job that runs now: its name for the user, its rule, its log, and since when (seconds since the epoch)."""
+
+    name: str
+    rule: str
+    log: str
+    since: float
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a run at one time; what `dprepro status` reads from another process."""
+
+    state: str
+    pid: int
+    host: str
+    started: float
+    updated: float
+    total: int
+    done: int
+    failed: tuple[str, ...]
+    running: tuple[Running, ...]
+    left: Estimate
+    cores: float | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Progress:
+        """Return the progress that `to_json` described; `KeyError` or `TypeError` if it is something else."""
+        return cls(
+            **{
+                **content,
+                "failed": tuple(content["failed"]),
+                "running": tuple(Running(**job) for job in content["running"]),
+                "left": Estimate(**content["left"]),
+            }
+        )
+
+    def alive(self, now: float) -> bool:
+        """Whether the run goes on: it says so, it was heard of, and its process is there if this is its machine."""
+        if self.state != "running" or now - self.updated > SILENT_SECONDS:
+            return False
+        return self.host != socket.gethostname() or owner.runs(self.pid)
+
+
+def progress_line(progress: Progress, told: str | None = None, width: int | None = None) -> str:
+    """Return the progress on one line, cut to `width`; what it is about, by default what runs, comes last."""
+    total = str(progress.total)
+    share = math.floor(100 * progress.done / progress.total) if progress.total else 100
+    parts = [f"[{progress.done:>{len(total)}}/{total}] {share:>3}%", left_in_words(progress.left)]
+    if progress.failed:
+        parts.insert(1, f"{len(progress.failed)} failed")
+    if told is None and progress.running:
+        told = "; ".join(job.name for job in progress.running)
+    text = " | ".join([*parts, *([told] if told else [])])
+    return text if width is None or len(text) <= width else f"{text[: max(width - 3, 0)]}..."[:width]
+
+
+def left_in_words(left: Estimate) -> str:
+    """Return an estimate for the user."""
+    if left.seconds is None:
+        return "time left unknown yet"
+    if left == Estimate(0.0):
+        return "nothing left"
+    seconds = max(round(left.seconds), 1)
+    rest = f" and {left.unknown} unknown {'job' if left.unknown == 1 else 'jobs'}" if left.unknown else ""
+    return f"about {duration(seconds)}{rest} left"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in the units that one would say: 40 s, 6 min, 2 h 05 min."""
+    if round(seconds) < 100:
+        return f"{seconds:.1f} s" if seconds < 9.95 and seconds != round(seconds) else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def read_benchmark(path: str | os.PathLike[str]) -> tuple[float, float | None] | None:
+    """Return the wall and CPU seconds of a benchmark that Snakemake wrote; None if there is none, or no CPU time."""
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        record = dict(zip(lines[0].split("\t"), lines[1].split("\t"), strict=True))
+        wall = float(record["s"])
+    except (OSError, ValueError, IndexError, KeyError):
+        return None
+    try:
+        return wall, float(record["cpu_time"])
+    except (KeyError, ValueError):
+        return wall, None  # Snakemake writes NA for a job that ended before it looked.
+
+
+@dataclass
+class Tracker:
+    """What is known of a run while it goes on. Times are seconds since the epoch, given by the caller."""
+
+    started: float
+    total: int = 0
+    cores: float | None = None
+    ended: bool = False
+    tasks: dict[int, Task] = field(default_factory=dict)
+    running: dict[int, Running] = field(default_factory=dict)
+    finished: dict[int, Spent] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+    # Of rules whose jobs were not announced one by one.
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def plan(self, tasks: Mapping[int, Task]) -> None:
+        """Note all jobs that will be run, by their number."""
+        self.tasks, self.total = dict(tasks), len(tasks)
+
+    def expect(self, counts: Mapping[str, int]) -> None:
+        """Note how many jobs of each rule will be run."""
+        self.counts, self.total = dict(counts), sum(counts.values())
+
+    def start(self, number: int, job: Running, cores: int) -> None:
+        """Note that a job starts, for the first time or once more."""
+        self.tasks.setdefault(number, Task(job.rule, cores=cores))
+        self.failed.pop(number, None)
+        self.running[number] = job
+
+    def finish(self, number: int, now: float) -> tuple[Running, Spent] | None:
+        """Note that a job is done; return it with what it took."""
+        job = self.running.pop(number, None)
+        if job is None:
+            return None
+        self.finished[number] = Spent(self.tasks[number], max(now - job.since, 0.0))
+        return job, self.finished[number]
+
+    def fail(self, number: int, name: str) -> None:
+        """Note that a job failed."""
+        job = self.running.pop(number, None)
+        self.failed[number] = job.name if job else name
+
+    def progress(self, now: float) -> Progress:
+        """Return the state at a time."""
+        running = [Spent(self.tasks[number], max(now - job.since, 0.0)) for number, job in self.running.items()]
+        left = time_left(self._waiting(), running, [*self.finished.values()], self.cores or 1.0)
+        return Progress(
+            state="ended" if self.ended else "running",
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            started=self.started,
+            updated=now,
+            total=self.total,
+            done=len(self.finished),
+            failed=tuple(self.failed.values()),
+            running=tuple(self.running.values()),
+            left=left,
+            cores=self.cores,
+        )
+
+    def _waiting(self) -> list[Task]:
+        seen = {*self.running, *self.finished, *self.failed}
+        waiting = [task for number, task in self.tasks.items() if number not in seen]
+        started: dict[str, int] = defaultdict(int)
+        for task in self.tasks.values():
+            started[task.rule] += 1
+        unseen = [Task(rule) for rule, count in self.counts.items() for _ in range(count - started[rule])]
+        return waiting + unseen

@@ -1,0 +1,107 @@
+"""What kinds of verdicts and of sentences there are: by these they are counted and filtered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+# How a verdict is shown: it supports the claim, it does not, or it decides nothing.
+GOOD, BAD, OPEN = "good", "bad", "open"
+
+AGREES = "agrees"
+BETTER = "better than the bound"
+MISSED = "not reached"
+DIFFERS = "differs"
+FAILED = "failed or refused"
+COMPARED = "compared"
+NOTHING = "nothing to compare"
+# Kinds in the order in which they are shown, each with its tone and the beginnings of the verdicts that belong to it.
+_KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    AGREES: (
+        GOOD,
+        ("agrees", "within the bound", "as that of the private terms", "falls as the bound", "ran", "above the bound"),
+    ),
+    BETTER: (
+        GOOD,
+        ("faster than the bound", "falls faster than the bound", "grows less than", "fewer than stated"),
+    ),
+    MISSED: (
+        BAD,
+        ("not reached", "grows more than", "more than stated", "above the bound with", "falls more slowly"),
+    ),
+    DIFFERS: (BAD, ("differs", "larger than", "smaller than", "the paper says")),
+    FAILED: (BAD, ("refused", "failed")),
+    COMPARED: (
+        OPEN,
+        ("at least", "at most", "not to be told", "measured", "best", "level with the best", "times the best"),
+    ),
+    NOTHING: (
+        OPEN,
+        ("no exponent", "no bound", "the theorem bounds", "not measurable", "too wide", "no difference", "needs"),
+    ),
+    # Findings.
+    "contradicted": (BAD, ("contradicted",)),
+    "holds here": (GOOD, ("holds here",)),
+    "empty": (OPEN, ("empty",)),
+    "not decided": (OPEN, ("not decided",)),
+    # Certificates and audits.
+    "not private": (BAD, ("not private",)),
+    "not certified": (BAD, ("not certified", "conditions of the theorem")),
+    "certified": (GOOD, ("certified",)),
+    "no privacy asked for": (OPEN, ("no privacy asked",)),
+    "below the accounted epsilon": (GOOD, ("below the accounted",)),
+    "proves more than claimed": (BAD, ("proves more",)),
+}
+# How many failed, or how many times the best it is, comes first in some verdicts.
+_NUMBERS = re.compile(r"^[\d.,e+]+ (of [\d,]+ (runs|replicates) )?")
+OTHER = "other"
+FINDINGS = ("contradicted", "holds here", "empty", "not decided")
+RESULTS = (AGREES, BETTER, MISSED, DIFFERS, FAILED, COMPARED, NOTHING, OTHER)
+
+
+def kind(verdict: str) -> str:
+    """Return the kind of a verdict by how it begins; of several beginnings that fit the longest counts."""
+    if not verdict:
+        return NOTHING
+    text = _NUMBERS.sub("", verdict)
+    fitting = [(len(start), name) for name, (_, starts) in _KINDS.items() for start in starts if text.startswith(start)]
+    return max(fitting)[1] if fitting else OTHER
+
+
+def tone(name: str) -> str:
+    """Return the tone in which a kind is shown."""
+    return _KINDS[name][0] if name in _KINDS else OPEN
+
+
+def counted(verdicts: Iterable[str]) -> dict[str, int]:
+    """Return how many verdicts there are of each kind, in the order of the kinds."""
+    kinds = [kind(verdict) for verdict in verdicts]
+    return {name: kinds.count(name) for name in (*_KINDS, OTHER) if name in kinds}
+
+
+# What the sentences of a table say, by words that they hold; the first that fit count.
+_SENTENCES: Mapping[str, tuple[str, ...]] = {
+    "published noise spends more than it claims, or may": (" claims epsilon = ",),
+    "published, the bound is met; with the noise that privacy needs, it is not": (" with the published noise; with ",),
+    "faster than predicted": ("is faster than predicted", ": grows less than the private term"),
+    "the prediction is missed": ("misses the prediction", ": grows more than it"),
+    "the predicted exponent is shown": ("shows the predicted exponent", "private term of the bound"),
+    "a method of the paper beats another": (" beats ",),
+    "a method of the paper does not beat another": ("does not beat ",),
+    "which method is best": ("has the smallest ",),
+    "samples and calls beside another method": (" times the samples of ", " less that of "),
+    "where two regimes meet": ("the fitted lines meet",),
+}
+FURTHER = "further"
+
+
+def grouped(sentences: Iterable[str]) -> dict[str, list[str]]:
+    """Return sentences by what they say, in the order of the groups."""
+    found: dict[str, list[str]] = {name: [] for name in (*_SENTENCES, FURTHER)}
+    for sentence in sentences:
+        found[_said(sentence)].append(sentence)
+    return {name: group for name, group in found.items() if group}
+
+
+def _said(sentence: str) -> str:
+    return next((name for name, words in _SENTENCES.items() if any(word in sentence for word in words)), FURTHER)

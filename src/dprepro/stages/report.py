@@ -1,0 +1,190 @@
+"""Stage `report`: reads the results that it is told of and writes them as one page.
+
+Only what the configuration makes is read: files that an earlier configuration left in the folder stay out.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dprepro.errors import UserError
+from dprepro.files import read_json, write_text
+from dprepro.report.contents import Contents, Experiment, Figure, Findings, Job, Privacy, Setting
+from dprepro.report.errata import read_errata
+from dprepro.report.markdown import Block, Paragraph, Table, blocks
+from dprepro.report.page import page
+from dprepro.report.tables import Row
+
+# Folders of jobs whose JSON tells what made them, by the kind of experiment.
+_JOBS = {"curves": "runs", "sweeps": "sweeps"}
+
+
+def write_report(spec: Mapping[str, Any], results: Path, errata: Path, out: Path) -> None:
+    """Write the report of the results that `spec` names, in the folder `results`, to `out`."""
+    if out.suffix != ".html":
+        raise UserError(f"The report goes to {out}, which is no .html file: give such a name.")
+    write_text(out, page(read_contents(spec, results, errata)))
+
+
+def read_contents(spec: Mapping[str, Any], results: Path, errata: Path) -> Contents:
+    """Return all that goes into the report."""
+    return Contents(
+        setting=Setting(seed=spec["seed"], absent=spec["absent"], changed=spec["changed"]),
+        experiments=[_experiment(results, entry) for entry in spec["experiments"]],
+        findings={paper: _findings(results, paper, figures) for paper, figures in spec["findings"].items()},
+        privacy=_privacy(results, spec["audits"]),
+        errata=read_errata(errata),
+    )
+
+
+def _experiment(results: Path, entry: Mapping[str, Any]) -> Experiment:
+    name = entry["name"]
+    rows = _rows(results / f"tables/{name}.csv")
+    above, below = _around(results / f"tables/{name}.md", rows)
+    return Experiment(
+        name=name,
+        paper=entry["paper"],
+        title=entry["title"],
+        parts=entry["parts"],
+        rows=rows,
+        above=above,
+        below=below,
+        figure=_figure(results / f"figures/{name}.svg"),
+        jobs=[*_run_jobs(results, entry), *_other_jobs(results, entry)],
+    )
+
+
+def _around(path: Path, rows: Sequence[Row]) -> tuple[list[Block], list[Block]]:
+    """Return what a table's Markdown says above and below its rows, without the title."""
+    parts = _blocks(path)
+    head = tuple(rows[0]) if rows else ()
+    # The text may hold the rows in other words too: the last table with the columns of the .csv is the one itself.
+    places = [at for at, block in enumerate(parts) if isinstance(block, Table) and block.head == head]
+    if not places:
+        raise UserError(f"{path} does not hold the table of the .csv file beside it: remove both and make them again.")
+    return parts[1 : places[-1]], parts[places[-1] + 1 :]
+
+
+def _findings(results: Path, paper: str, figures: Sequence[str]) -> Findings:
+    stem = f"{paper.lower()}_findings"
+    parts = _blocks(results / f"tables/{stem}.md")
+    return Findings(
+        rows=_rows(results / f"tables/{stem}.csv"),
+        intro=[block for block in parts[:2] if isinstance(block, Paragraph)],
+        figures=[_figure(results / f"figures/{name}.svg") for name in figures],
+        jobs=[
+            _job(results, "findings", stem, paper.lower()),
+            *(_job(results, "figures", stem, name) for name in figures),
+        ],
+    )
+
+
+def _privacy(results: Path, audits: Sequence[str]) -> Privacy:
+    folder = results / "privacy"
+    parts = _blocks(folder / "audit.md")
+    jobs = [_job(results, "privacy/audits", "privacy", name) for name in audits]
+    return Privacy(
+        certificates=_rows(folder / "certificates.csv"),
+        audits=_rows(folder / "audit.csv"),
+        figures=[
+            Figure(name, _bytes(folder / f"{name}.svg"), [Paragraph(_PRIVACY[name])])
+            for name in ("certificates", "audit")
+        ],
+        note=[block for block in parts if isinstance(block, Paragraph)],
+        jobs=[*jobs, _job(results, "privacy", "privacy", "tables")],
+    )
+
+
+_PRIVACY = {
+    "certificates": "Claimed epsilon (bar) and accounted epsilon (dot) of every method; an arrow: no finite bound.",
+    "audit": "Accounted epsilon (bar) and the epsilon that an audit proves (dot), for every algorithm.",
+}
+
+
+def _run_jobs(results: Path, entry: Mapping[str, Any]) -> list[Job]:
+    folder = _JOBS.get(entry["kind"], "")
+    return [_run_job(results, folder, entry["name"], name) for name in entry["jobs"]]
+
+
+def _run_job(results: Path, folder: str, experiment: str, name: str) -> Job:
+    record = read_json(results / f"{folder}/{experiment}/{name}.json", "provenance")
+    datasets = [point["dataset"] for point in record.get("points", [record])]
+    return _job(results, f"{folder}/{experiment}", experiment, name, record["provenance"], datasets)
+
+
+def _other_jobs(results: Path, entry: Mapping[str, Any]) -> list[Job]:
+    """Return the jobs that certify, find minima, collect, draw and tabulate."""
+    name = entry["name"]
+    plans = [(f"plans/{name}", job) for job in entry["jobs"] if entry["kind"] == "curves"]
+    optima = [(f"optima/{name}", key) for key in entry["optima"]]
+    rest = [(folder, name) for folder in ("data", "figures", "tables")]
+    return [_job(results, folder, name, job) for folder, job in (*plans, *optima, *rest)]
+
+
+def _job(
+    results: Path,
+    folder: str,
+    experiment: str,
+    name: str,
+    origin: Mapping[str, Any] | None = None,
+    datasets: Sequence[Mapping[str, Any]] = (),
+) -> Job:
+    cost = _benchmark(results / f"benchmarks/{folder}/{name}.tsv")
+    return Job(folder.split("/")[0], experiment, name, *cost, origin or {}, datasets)
+
+
+def _benchmark(path: Path) -> tuple[float | None, float | None, float | None]:
+    """Return seconds, CPU seconds and megabytes; Snakemake does not keep them for results that were brought along."""
+    if not path.is_file():
+        return None, None, None
+    (row,) = _rows(path, delimiter="\t")[-1:] or [{}]
+    seconds, cpu, memory = (_number(row.get(key, "")) for key in ("s", "cpu_time", "max_rss"))
+    return seconds, cpu, memory
+
+
+def _number(text: str) -> float | None:
+    """Return a number; a job too short to be looked at has none."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _figure(path: Path) -> Figure:
+    caption = _blocks(path.with_suffix(".md"))
+    if not caption:
+        raise UserError(f"The caption {path.with_suffix('.md')} is empty: remove it and make it again.")
+    return Figure(path.stem, _bytes(path), caption)
+
+
+def _blocks(path: Path) -> list[Block]:
+    try:
+        return blocks(_bytes(path).decode())
+    except ValueError as error:
+        raise UserError(f"The file {path} cannot be read ({error}): remove it and make it again.") from None
+
+
+def _rows(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
+    """Return the rows of a table; a damaged one is an error."""
+    text = io.StringIO(_bytes(path).decode(errors="replace"), newline="")
+    try:
+        rows = list(csv.DictReader(text, delimiter=delimiter))
+    except csv.Error as error:
+        raise UserError(f"The file {path} is no table ({error}): remove it and make it again.") from None
+    for row in rows:
+        if None in row or None in row.values():
+            raise UserError(f"The file {path} has a row of another length than its head: remove it and make it again.")
+    return rows
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise UserError(f"The file {path} does not exist: make the results first with snakemake.") from None
+    except OSError as error:
+        raise UserError(f"The file {path} cannot be read ({error.strerror}): make it readable and run again.") from None

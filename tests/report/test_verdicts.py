@@ -1,0 +1,90 @@
+"""Verdicts and sentences are counted by kinds that do not mix what holds with what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from dprepro import findings
+from dprepro.analysis.intervals import Interval
+from dprepro.analysis.rates import count_verdict, rate_verdict
+from dprepro.report.verdicts import (
+    AGREES,
+    BETTER,
+    COMPARED,
+    FAILED,
+    FURTHER,
+    MISSED,
+    NOTHING,
+    OTHER,
+    counted,
+    grouped,
+    kind,
+    tone,
+)
+from dprepro.tables.sweeps import ratio_verdict
+
+
+def interval(middle: float, width: float = 0.02) -> Interval:
+    return Interval(middle, middle - width / 2, middle + width / 2)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "expected"),
+    [
+        (rate_verdict(interval(-0.5), -0.5), AGREES),
+        (rate_verdict(interval(-0.9), -0.5), BETTER),
+        (rate_verdict(interval(-0.1), -0.5), MISSED),
+        (rate_verdict(interval(-0.5, 2.0), -0.5), NOTHING),
+        (rate_verdict(interval(-0.5), float("nan")), NOTHING),
+        (count_verdict(1.0, 1.0), AGREES),
+        (count_verdict(0.5, 1.0), BETTER),
+        (count_verdict(2.0, 1.0), MISSED),
+        (ratio_verdict(interval(3.0)), COMPARED),
+        (ratio_verdict(interval(0.1)), COMPARED),
+        ("agrees; 1 of 40 runs failed; not private as published", AGREES),
+        ("3 of 16 replicates failed", FAILED),
+        ("1.36e+04 times the best", COMPARED),
+        ("above the bound", AGREES),
+        ("above the bound with constant 1", MISSED),
+        ("needs more than were run", NOTHING),
+        ("refused: dp_gd needs a smooth regularizer", FAILED),
+        ("", NOTHING),
+        ("not private as published (accounted epsilon = 5)", "not private"),
+        ("not certified (accounted epsilon = 5 is an upper bound)", "not certified"),
+        ("conditions of the theorem not met", "not certified"),
+        ("certified, loose (3.16 times more noise than needed)", "certified"),
+        ("a verdict that nobody has thought of", OTHER),
+    ],
+)
+def test_a_verdict_is_of_the_kind_that_its_first_words_say(verdict, expected):
+    assert kind(verdict) == expected
+
+
+@pytest.mark.parametrize("word", [findings.CONTRADICTED, findings.HOLDS, findings.EMPTY, findings.UNDECIDED])
+def test_findings_are_of_the_kind_of_their_word(word):
+    assert kind(f"{word}: so and so") == word
+
+
+def test_kinds_are_counted_in_one_order_and_other_is_never_coloured_good():
+    assert list(counted(["no bound", "agrees", "agrees; x", "???"]).items()) == [(AGREES, 2), (NOTHING, 1), (OTHER, 1)]
+    assert tone(OTHER) == "open"
+
+
+def test_sentences_that_miss_are_not_among_those_that_show():
+    sentences = [
+        "p: A (practical) shows the predicted exponent to within 0.05: n^-0.43",
+        "p: A (practical) misses the prediction by more than 0.05: n^-0.20",
+        "s: A needs samples as (d)^0.45, private term of the bound 1: grows less than the private term (4 values).",
+        "s: A needs samples as (d)^0.98, private term of the bound 1: agrees (4 values of d).",
+        "p: A does not beat B up to n = 10; at n = 10 its error is 2 times that.",
+        "p: A beats B at every n (3 n measured); at n = 10 its error is 1/2 of that.",
+        "Something else.",
+    ]
+    found = grouped(sentences)
+    assert sorted(sentence for group in found.values() for sentence in group) == sorted(sentences)
+    assert found["the prediction is missed"] == [sentences[1]]
+    assert found["the predicted exponent is shown"] == [sentences[0], sentences[3]]
+    assert found["faster than predicted"] == [sentences[2]]
+    assert found["a method of the paper does not beat another"] == [sentences[4]]
+    assert found["a method of the paper beats another"] == [sentences[5]]
+    assert found[FURTHER] == [sentences[6]]

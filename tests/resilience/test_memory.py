@@ -1,0 +1,183 @@
+"""Out of memory: smaller temporaries with the same bits, then a sentence."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import make_problem
+
+from dprepro import run
+from dprepro.algorithms import get_algorithm
+from dprepro.algorithms.base import Setting
+from dprepro.arrays import CPU_BUDGET_BYTES, get_backend
+from dprepro.files import read_json
+from dprepro.privacy.events import DisjointGaussianEvent, TreeEvent
+from dprepro.privacy.mechanisms import TREE_STEPS, DisjointGaussianMechanism, Slots, TreeMechanism
+from dprepro.stages.certify import certify_job
+from dprepro.stages.dataset import prepare
+from dprepro.stages.run import run_job
+
+# A block of noise has 256 steps of 8 replicates: 66 MB in single precision, and twice that in double precision.
+FEATURES = 8_000
+DATASET = {"name": "synthetic_logistic", "rows": 20, "parameters": {"features": FEATURES}}
+JOB = {
+    "experiment": "wyx17_fig1", "job": "a", "entry": "a", "label": "DP-GD", "paper": "WYX17", "title": "A test",
+    "algorithm": "dp_gd", "parameters": {"T": 256}, "variant": "published", "epsilon": 1.0, "delta": 0.001,
+    "replicates": 1, "tile": 8, "dtype": "float64", "device": "cpu", "seed": 5, "loss": "logistic",
+    "regularizer": {"l2": 0.1}, "constraint": None, "dataset": "small",
+}  # fmt: skip
+# The stage in a process that may take so many MB more than it has after its first matrix product.
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from dprepro import cli
+import dprepro.stages.run
+import numpy as np
+np.ones((64, 64)) @ np.ones((64, 64))
+size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+limit = size + int(sys.argv[1]) * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+sys.exit(cli.main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset and a plan whose noise takes much memory."""
+    folder = tmp_path_factory.mktemp("memory")
+    prepare(DATASET, folder / "small.npz")
+    certify_job(JOB, folder / "small.json", folder / "plan.json")
+    return folder
+
+
+def run_with(megabytes: int, folder: Path, out: Path) -> tuple[int, str]:
+    """Run the job in a process with so much memory for itself; return its exit code and what it said."""
+    command = [sys.executable, "-c", LIMITED, str(megabytes)]
+    words = ["run", "--plan", str(folder / "plan.json"), "--data", str(folder / "small.npz"), "--out", str(out)]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    return done.returncode, done.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not say how large a process is")
+def test_a_run_short_of_memory_makes_do_with_less_and_has_the_same_bits(job: Path, tmp_path: Path) -> None:
+    run_job(job / "plan.json", job / "small.npz", tmp_path / "usual.npz")
+    assert "temporaries_cut" not in read_json(tmp_path / "usual.json")["provenance"]
+    code, said = run_with(120, job, tmp_path / "short.npz")
+    assert (code, said) == (0, "")
+    assert read_json(tmp_path / "short.json")["provenance"]["temporaries_cut"] in (4, 16)
+    assert (tmp_path / "short.npz").read_bytes() == (tmp_path / "usual.npz").read_bytes()
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="this system does not say how large a process is")
+def test_a_run_that_fits_into_no_memory_fails_with_a_sentence(job: Path, tmp_path: Path) -> None:
+    code, said = run_with(12, job, tmp_path / "none.npz")
+    assert code == 1
+    assert said.startswith("dprepro: ")
+    assert said.count("\n") == 1, said
+    assert "ut of memory" in said
+    assert "Unable to allocate" in said, "how much was asked for"
+    assert "give the job more memory" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+class Short:
+    """Stands for an allocation that fails: the first `fails` runs of an algorithm find no memory."""
+
+    def __init__(self, algorithm, fails: int) -> None:
+        self._run, self.fails, self.cuts = algorithm.run, fails, []
+
+    def __call__(self, plan, ex):
+        self.cuts.append(ex._backend.cut)
+        if len(self.cuts) <= self.fails:
+            raise MemoryError("Unable to allocate 3.00 GiB")
+        return self._run(plan, ex)
+
+
+def executed(monkeypatch: pytest.MonkeyPatch, fails: int, name: str = "dp_gd", **letters):
+    """Run an algorithm whose first attempts fail; return its result and the cuts of all attempts."""
+    problem, algorithm = make_problem(n=60, d=5), get_algorithm(name)
+    plan = algorithm.plan(Setting(problem.spec, 1.0, 1e-3, "published"), **letters)
+    short = Short(algorithm, fails)
+    monkeypatch.setattr(type(algorithm), "run", lambda self, *arguments: short(*arguments))
+    return run.execute(plan, problem, seed=3, replicates=range(10), tile=8), short.cuts
+
+
+def test_what_was_cut_stays_so_for_the_tiles_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    result, cuts = executed(monkeypatch, 1, T=300)
+    assert cuts == [1, 4, 4]
+    assert (result.cut, result.economy) == (4, {"temporaries_cut": 4})
+
+
+def test_after_two_cuts_it_gives_up_and_says_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(run.RunFailed, match=r"dp_gd ran out of memory .* 16 times smaller .*3\.00 GiB.*more memory"):
+        executed(monkeypatch, 3, T=10)
+
+
+@pytest.mark.parametrize(
+    ("name", "letters", "problem"),
+    [
+        ("dp_gd", {"T": 300}, {}),
+        ("dp_svrg", {"T": 2, "m": 300, "eta": 0.05}, {}),
+        ("dp_sgd", {"T": 300}, {}),
+        ("spiderboost", {"T": 40, "q": 5}, {"regularizer": 0.0}),
+        ("phased_sgd", {}, {"regularizer": 0.0, "constraint": "l2_ball:1"}),
+    ],
+)
+def test_blocks_of_noise_of_any_length_give_the_same_bits(name: str, letters: dict, problem: dict) -> None:
+    whole = make_problem(n=256, d=5, **problem)
+    plan = get_algorithm(name).plan(Setting(whole.spec, 1.0, 1e-3, "published"), **letters)
+    usual = run.execute(plan, whole, seed=3, replicates=range(3), tile=8)
+    for cut in (whole.sparing(), whole.sparing().sparing(), whole.sparing().sparing().sparing().sparing()):
+        short = run.execute(plan, cut, seed=3, replicates=range(3), tile=8)
+        assert np.array_equal(short.w, usual.w)
+        assert np.array_equal(short.objective, usual.objective)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 8, 32])
+def test_trees_and_disjoint_batches_draw_the_same_noise_in_blocks_of_any_length(steps: int) -> None:
+    tree_event = TreeEvent("tree", 1.0, 1.0, 75, 1)
+    disjoint_event = DisjointGaussianEvent("disjoint", (1.0,), (1.0,), 75)
+
+    def drawn(cut: int) -> list[np.ndarray]:
+        slots = Slots(3, (0, 1, None), replace(get_backend("cpu", "float64"), cut=cut))
+        tree, disjoint = TreeMechanism(tree_event, 4, slots), DisjointGaussianMechanism(disjoint_event, 4, slots)
+        tree.start()
+        return [*(tree.add(np.zeros((3, 4))) for _ in range(75)), *(disjoint.noise(0) for _ in range(75))]
+
+    usual, short = drawn(1), drawn(TREE_STEPS // steps)
+    assert all(np.array_equal(one, other) for one, other in zip(usual, short, strict=True))
+    assert not np.array_equal(usual[0], usual[1])
+
+
+def test_chunks_of_rows_shrink_only_where_they_are_larger_than_a_cpu_s() -> None:
+    cpu = get_backend("cpu", "float64")
+    assert cpu.smaller().budget == cpu.budget == CPU_BUDGET_BYTES
+    assert replace(cpu, budget=1024).smaller().budget == 1024
+    gpu = replace(cpu, budget=1 << 30)
+    assert gpu.smaller().budget == 1 << 28
+    assert gpu.smaller().with_dtype("float32").cut == 4
+    assert [cpu.smaller().steps(256), cpu.smaller().steps(3), cpu.steps(256)] == [64, 1, 256]
+
+
+def test_out_of_memory_in_any_stage_is_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    from dprepro import cli
+    from dprepro.stages import dataset
+
+    def too_much(*_: object) -> None:
+        raise MemoryError("Unable to allocate 9.00 GiB")
+
+    monkeypatch.setattr(dataset, "write_arrays", too_much)
+    words = ["dataset", "--spec", json.dumps({"name": "digits", "rows": 20}), "--out", str(tmp_path / "d.npz")]
+    assert cli.main(words) == 1
+    assert capsys.readouterr().err == (
+        "dprepro: Out of memory (Unable to allocate 9.00 GiB): give the job more memory, fewer rows or features, or a "
+        "narrower tile.\n"
+    )

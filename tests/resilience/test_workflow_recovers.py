@@ -1,0 +1,129 @@
+"""The workflow after kills, on full and read-only disks, with damaged files and wrong clocks."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import kill_at_random
+import pytest
+from namespaces import in_namespace, needs_mounts
+from tiny import CONFIG, TABLE, Tiny
+
+pytestmark = pytest.mark.workflow
+
+
+def test_killed_at_random_it_completes_with_the_same_results(
+    made: Tiny, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    made.copy(tmp_path / "reference")
+    words = f"{TABLE} --config {CONFIG} --kills 2 --in-turn --share 0.5 --seed 3 --folder {tmp_path}"
+    assert kill_at_random.main(words.split()) == 0
+    said = capsys.readouterr().out
+    assert "the whole group killed" in said
+    assert "a worker killed" in said
+    assert "2 kills, every rerun completed, results identical, nothing lost" in said
+
+
+def test_snakemake_killed_alone_is_taken_up_again_without_flags(tiny: Tiny, made: Tiny) -> None:
+    process = subprocess.Popen(
+        tiny.command(TABLE, config=CONFIG),
+        cwd=tiny.folder,
+        env=tiny.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 300.0
+    while not tiny.files("plans/*/*.certificate.json"):
+        assert process.poll() is None, "it ended before a plan was written"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    # Held in mid-run, it keeps a second run out, with a sentence; a look is allowed.
+    process.send_signal(signal.SIGSTOP)
+    second, look = tiny.make(), tiny.make("--dry-run")
+    process.kill()
+    process.wait()
+    assert (second.code, len(second.sentences)) == (2, 1), second.text
+    assert f"Another run (process {process.pid} on " in second.sentences[0]
+    assert (look.code, look.sentences) == (0, []), look.text
+    half = tiny.results / "runs" / "wyx17_fig1" / f".x.npz.{process.pid}.partial"
+    half.parent.mkdir(parents=True, exist_ok=True)
+    half.write_bytes(b"half")
+
+    outcome = tiny.makes_all()
+    assert any("was killed: its lock is removed" in sentence for sentence in outcome.sentences), outcome.text
+    assert list(tiny.folder.rglob("*.partial")) == []
+    assert list(kill_at_random._workers(process.pid)) == [], "no job outlives its Snakemake"
+    assert tiny.same_results(made)
+
+
+def test_a_truncated_table_is_named_and_made_again_once_removed(ready: Tiny, made: Tiny) -> None:
+    data = ready.results / "data" / "wyx17_fig1.parquet"
+    whole = data.read_bytes()
+    data.write_bytes(whole[: len(whole) // 2])
+    (ready.folder / TABLE).unlink()
+    outcome = ready.make()
+    assert outcome.code == 1
+    (sentence,) = outcome.sentences
+    assert "data/wyx17_fig1.parquet cannot be read" in sentence
+    assert "remove it and make it again" in sentence
+    assert "Traceback" not in outcome.text
+    data.unlink()
+    ready.makes_all()
+    assert ready.same_results(made)
+
+
+def test_results_from_the_future_do_not_stop_it_and_it_comes_to_rest(ready: Tiny, made: Tiny) -> None:
+    """As after a clock was set back by a day: all results are newer than anything that can be made now."""
+    future = time.time() + 86400.0
+    for path in ready.files("**/*").values():
+        os.utime(path, (future, future))
+    for path in (ready.run_file("npz"), ready.results / "data" / "wyx17_fig1.parquet", ready.folder / TABLE):
+        path.unlink()
+    outcome = ready.makes_all()
+    assert any("came from the future" in sentence for sentence in outcome.sentences), outcome.text
+    assert sum(job.startswith("Running") for job in outcome.jobs) == 1, "what is there is kept"
+    assert ready.same_results(made)
+    again = ready.makes_all()
+    assert "Nothing to be done" in again.text
+    assert again.sentences == []
+
+
+@needs_mounts
+def test_a_read_only_folder_of_results_is_refused_before_the_first_job(ready: Tiny) -> None:
+    (ready.folder / TABLE).unlink()
+    command = shlex.join(ready.command(TABLE, config=CONFIG))
+    script = f"mount --bind results results && mount -o remount,bind,ro results && {command}"
+    code, said = in_namespace(script, ready.folder, ready.environment)
+    assert code == 2, said
+    (sentence,) = [line for line in said.splitlines() if line.startswith("dprepro: ")]
+    assert "Read-only file system. Choose a folder you may write to." in sentence
+    assert "Traceback" not in said
+    ready.makes_all()
+
+
+@needs_mounts
+def test_a_full_disk_is_named_and_with_more_space_the_run_goes_on(tiny: Tiny, made: Tiny) -> None:
+    command = shlex.join(tiny.command(TABLE, config=CONFIG))
+    (tiny.folder / "results").mkdir()
+    script = f"""
+        mount -t tmpfs -o size=48k tmpfs results
+        {command} > full.txt 2>&1; echo "code $?" >> full.txt
+        mount -o remount,size=50m results
+        {command} > space.txt 2>&1; echo "code $?" >> space.txt
+        cp -a results kept
+    """
+    _, said = in_namespace(script, tiny.folder, tiny.environment)
+    full, space = ((tiny.folder / name).read_text() for name in ("full.txt", "space.txt"))
+    assert full.endswith("code 1\n"), said
+    assert "dprepro: No space is left on the disk of results/smoke: free some and run again" in full
+    assert "Traceback" not in full
+    assert space.endswith("code 0\n"), space
+    (tiny.folder / "results").rmdir()
+    (tiny.folder / "kept").rename(tiny.folder / "results")
+    assert tiny.same_results(made)

@@ -1,0 +1,23 @@
+# All results as one page that needs nothing else. The times in it come from the benchmarks that its inputs' jobs left.
+rule report:
+    input:
+        results=report_files(),
+        errata="docs/fidelity.md",
+    output:
+        f"{RESULTS}/report.html",
+    log:
+        f"{RESULTS}/logs/report/page.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/report/page.tsv"
+    localrule: True
+    conda:
+        "../../envs/dprepro.yaml"
+    params:
+        spec=report_spec(),
+        results=lambda wildcards, output: str(Path(output[0]).parent),
+        code=code("report"),
+    message:
+        "Writing the report"
+    shell:
+        "python -m dprepro report --spec {params.spec} --results {params.results} --errata {input.errata}"
+        " --out {output} > {log} 2>&1"
