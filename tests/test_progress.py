@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -22,10 +21,8 @@ from dprepro.progress import (
     Spent,
     Task,
     Tracker,
-    duration,
     left_in_words,
     progress_line,
-    read_benchmark,
     time_left,
 )
 
@@ -195,31 +192,3 @@ def test_a_run_is_alive_while_its_process_is_and_is_heard_of() -> None:
     assert not dead.alive(1001.0)
     assert dataclasses.replace(dead, host="elsewhere").alive(1001.0), "of another machine only the time is known"
     assert not dataclasses.replace(progress, state="ended").alive(1001.0)
-
-
-HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time"
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (f"{HEADER}\n1.47\t0:00:01\t159.78\t1616.13\t97.10\t123.64\t0.00\t0.01\t31.88\t0.96\n", (1.47, 0.96)),
-        (f"{HEADER}\n0.2\t0:00:00\tNA\tNA\tNA\tNA\tNA\tNA\tNA\tNA\n", (0.2, None)),
-        (f"{HEADER}\n", None),
-        (f"{HEADER}\n1.47\t0:00\n", None),
-        ("", None),
-        ("x\ty\n1\t2\n", None),
-    ],
-)
-def test_a_benchmark_is_read_or_is_none(content: str, expected: object, tmp_path: Path) -> None:
-    (tmp_path / "job.tsv").write_text(content)
-    assert read_benchmark(tmp_path / "job.tsv") == expected
-    assert read_benchmark(tmp_path / "none.tsv") is None
-
-
-@pytest.mark.parametrize(
-    ("given_seconds", "words"),
-    [(0.24, "0.2 s"), (9.96, "10 s"), (75.4, "75 s"), (100.0, "2 min"), (361.0, "6 min"), (7500.0, "2 h 05 min")],
-)
-def test_durations_are_said_as_one_would(given_seconds: float, words: str) -> None:
-    assert duration(given_seconds) == words

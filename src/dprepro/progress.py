@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dprepro import owner
+from dprepro.costs import duration
 
 # Earlier times are trusted as they stand until about this many seconds of them were measured again.
 TRUSTED_SECONDS = 10.0
@@ -171,28 +172,6 @@ def left_in_words(left: Estimate) -> str:
     seconds = max(round(left.seconds), 1)
     rest = f" and {left.unknown} unknown {'job' if left.unknown == 1 else 'jobs'}" if left.unknown else ""
     return f"about {duration(seconds)}{rest} left"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in the units that one would say: 40 s, 6 min, 2 h 05 min."""
-    if round(seconds) < 100:
-        return f"{seconds:.1f} s" if seconds < 9.95 and seconds != round(seconds) else f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def read_benchmark(path: str | os.PathLike[str]) -> tuple[float, float | None] | None:
-    """Return the wall and CPU seconds of a benchmark that Snakemake wrote; None if there is none, or no CPU time."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-        record = dict(zip(lines[0].split("\t"), lines[1].split("\t"), strict=True))
-        wall = float(record["s"])
-    except (OSError, ValueError, IndexError, KeyError):
-        return None
-    try:
-        return wall, float(record["cpu_time"])
-    except (KeyError, ValueError):
-        return wall, None  # Snakemake writes NA for a job that ended before it looked.
 
 
 @dataclass

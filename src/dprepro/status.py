@@ -12,10 +12,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dprepro.costs import duration, read_cost
 from dprepro.errors import UserError
-from dprepro.experiments import FINDINGS, AnyExperiment, Experiment, audit_jobs, load_config, load_experiments
+from dprepro.experiments import (
+    FINDINGS,
+    AnyExperiment,
+    Experiment,
+    audit_jobs,
+    load_config,
+    load_experiments,
+    papers_found,
+)
 from dprepro.files import read_json
-from dprepro.progress import PROGRESS_FILE, Progress, duration, left_in_words, read_benchmark
+from dprepro.progress import PROGRESS_FILE, Progress, left_in_words
 from dprepro.sweeps import SweepExperiment
 
 DONE, RUNNING, FAILED, STOPPED, LEFT = "done", "running", "failed", "stopped", "left"
@@ -97,14 +106,10 @@ def expected_jobs(experiments: Sequence[AnyExperiment], config: Mapping[str, Any
     jobs = [Expected("datasets", f"datasets/{key}.npz", f"datasets/{key}") for key in shared]
     for experiment in experiments:
         jobs += [Expected(experiment.name, output, trace) for output, trace in _files(experiment)]
-    papers = {e.spec["paper"].lower(): None for e in experiments if e.kind == "parts"}
-    for paper in papers:
-        if paper in FINDINGS:
-            jobs.append(Expected("findings", f"tables/{paper}_findings.csv", f"findings/{paper}"))
-            jobs += [
-                Expected("findings", f"figures/{paper}_{figure}.png", f"figures/{paper}_{figure}")
-                for figure in FINDINGS[paper]
-            ]
+    for paper in papers_found(experiments):
+        jobs.append(Expected("findings", f"tables/{paper}_findings.csv", f"findings/{paper}"))
+        figures = [f"figures/{paper}_{figure}" for figure in FINDINGS[paper]]
+        jobs += [Expected("findings", f"{figure}.png", figure) for figure in figures]
     audits = [f"privacy/audits/{algorithm}" for algorithm in audit_jobs(config)]
     jobs += [Expected("privacy", f"{audit}.json", audit) for audit in audits]
     jobs.append(Expected("privacy", "privacy/certificates.csv", "privacy/tables"))
@@ -164,16 +169,15 @@ def _last_line(log: Path) -> str:
 
 def _group(name: str, states: Mapping[Expected, str], results: Path) -> Group:
     counts = {state: list(states.values()).count(state) for state in (DONE, RUNNING, FAILED, STOPPED, LEFT)}
-    found = [read_benchmark(results / "benchmarks" / f"{job.trace}.tsv") for job in states]
-    times = [benchmark for benchmark in found if benchmark is not None]
+    costs = [read_cost(results / "benchmarks" / f"{job.trace}.tsv") for job in states]
     outputs = [results / job.output for job, state in states.items() if state == DONE]
     changes = [change for path in outputs if (change := _last_change(path)) is not None]
     return Group(
         name=name,
         total=len(states),
         **counts,
-        seconds_wall=sum(wall for wall, _ in times),
-        seconds_cpu=sum(cpu or 0.0 for _, cpu in times),
+        seconds_wall=sum(cost.seconds or 0.0 for cost in costs),
+        seconds_cpu=sum(cost.cpu_seconds or 0.0 for cost in costs),
         last_change=max(changes, default=None),
     )
 

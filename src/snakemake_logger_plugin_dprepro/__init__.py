@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from dprepro.costs import duration, read_cost
 from dprepro.errors import UserError
 from dprepro.files import write_json
 from dprepro.progress import (
@@ -30,9 +31,7 @@ from dprepro.progress import (
     Spent,
     Task,
     Tracker,
-    duration,
     progress_line,
-    read_benchmark,
 )
 
 # How often the live line is drawn anew, and after how long without a line a log gets one.
@@ -308,8 +307,7 @@ def _task(job: dict[str, Any]) -> Task:
     """Return a job of the plan with the time that it took before; what has no benchmark takes none."""
     if not job["benchmark"]:
         return Task(job["rule"], 0.0, job["cores"])
-    benchmark = read_benchmark(job["benchmark"])
-    return Task(job["rule"], benchmark[0] if benchmark else None, job["cores"])
+    return Task(job["rule"], read_cost(job["benchmark"]).seconds, job["cores"])
 
 
 def _failure(record: logging.LogRecord, show_logs: bool) -> str:

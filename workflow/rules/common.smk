@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dprepro.arrays import wished_device
 from dprepro.errors import UserError
-from dprepro.experiments import FINDINGS, audit_jobs, experiment_names, load_experiments
+from dprepro.experiments import FINDINGS, audit_jobs, experiment_names, load_experiments, papers_found
 from dprepro.hooks import run_started
 from dprepro.owner import VARIABLE, stamp
 from dprepro.recovery import begin, explain, only_looks, tell
@@ -35,6 +35,8 @@ OPTIMA = {(e.name, name): spec for e in EXPERIMENTS.values() if e.kind == "sweep
 AUDITS = audit_jobs(config)
 # What a job that computes on the device asks a cluster for.
 GPUS = 1 if DEVICE == "gpu" else 0
+# Papers whose claims are held against computations.
+FOUND = papers_found([*EXPERIMENTS.values()])
 DATASETS = {key: spec for e in CURVES.values() for key, spec in e.datasets().items()}
 FIGURE_FORMATS = ("png", "pdf", "svg")
 TABLE_FORMATS = ("csv", "md", "tex")
@@ -73,7 +75,7 @@ def findings_files(experiment):
     """Return the findings on the paper of an experiment with parts and their figures, if there are any."""
     whole = EXPERIMENTS[experiment]
     paper = whole.spec["paper"].lower()
-    if whole.kind != "parts" or paper not in FINDINGS:
+    if whole.kind != "parts" or paper not in FOUND:
         return []
     tables = [f"{RESULTS}/tables/{paper}_findings.{suffix}" for suffix in ("csv", "md")]
     return [*tables, *(file for figure in FINDINGS[paper] for file in figure_files(f"{paper}_{figure}"))]
@@ -153,7 +155,7 @@ def report_spec():
     ]
     spec = {
         "experiments": experiments,
-        "findings": {paper.upper(): [f"{paper}_{figure}" for figure in FINDINGS[paper]] for paper in papers_found()},
+        "findings": {paper.upper(): [f"{paper}_{figure}" for figure in FINDINGS[paper]] for paper in FOUND},
         "audits": list(AUDITS),
         "seed": config["seed"],
         "absent": [name for name in experiment_names() if name not in EXPERIMENTS],
@@ -162,16 +164,10 @@ def report_spec():
     return shlex.quote(json.dumps(spec))
 
 
-def papers_found():
-    """Return the papers with findings among the experiments."""
-    wholes = [e.spec["paper"].lower() for e in EXPERIMENTS.values() if e.kind == "parts"]
-    return [paper for paper in FINDINGS if paper in wholes]
-
-
 def report_files():
     """Return all results that the report shows."""
-    names = [*EXPERIMENTS, *(f"{paper}_{figure}" for paper in papers_found() for figure in FINDINGS[paper])]
-    tables = [*EXPERIMENTS, *(f"{paper}_findings" for paper in papers_found())]
+    names = [*EXPERIMENTS, *(f"{paper}_{figure}" for paper in FOUND for figure in FINDINGS[paper])]
+    tables = [*EXPERIMENTS, *(f"{paper}_findings" for paper in FOUND)]
     return [
         *(f"{RESULTS}/figures/{name}.{suffix}" for name in names for suffix in ("svg", "md")),
         *(f"{RESULTS}/tables/{name}.{suffix}" for name in tables for suffix in ("csv", "md")),

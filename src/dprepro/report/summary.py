@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dprepro.costs import duration
 from dprepro.report.contents import PAPERS, Contents, Experiment, Job
-from dprepro.report.costs import cpu_seconds, duration
+from dprepro.report.costs import cpu_seconds
 from dprepro.report.markdown import inline
 from dprepro.report.markup import Html, details, join, tag
 from dprepro.report.privacy import asked

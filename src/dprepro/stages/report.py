@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dprepro.costs import read_cost
 from dprepro.errors import UserError
 from dprepro.files import read_json, write_text
 from dprepro.report.contents import Contents, Experiment, Figure, Findings, Job, Privacy, Setting
@@ -133,25 +134,8 @@ def _job(
     origin: Mapping[str, Any] | None = None,
     datasets: Sequence[Mapping[str, Any]] = (),
 ) -> Job:
-    cost = _benchmark(results / f"benchmarks/{folder}/{name}.tsv")
-    return Job(folder.split("/")[0], experiment, name, *cost, origin or {}, datasets)
-
-
-def _benchmark(path: Path) -> tuple[float | None, float | None, float | None]:
-    """Return seconds, CPU seconds and megabytes; Snakemake does not keep them for results that were brought along."""
-    if not path.is_file():
-        return None, None, None
-    (row,) = _rows(path, delimiter="\t")[-1:] or [{}]
-    seconds, cpu, memory = (_number(row.get(key, "")) for key in ("s", "cpu_time", "max_rss"))
-    return seconds, cpu, memory
-
-
-def _number(text: str) -> float | None:
-    """Return a number; a job too short to be looked at has none."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
+    cost = read_cost(results / f"benchmarks/{folder}/{name}.tsv")
+    return Job(folder.split("/")[0], experiment, name, cost, origin or {}, datasets)
 
 
 def _figure(path: Path) -> Figure:
