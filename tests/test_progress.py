@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from dprepro.progress import (
     SILENT_SECONDS,
+    TRUSTED_SECONDS,
     Estimate,
     Progress,
     Running,
@@ -173,6 +174,39 @@ def test_without_a_list_of_jobs_the_counts_of_rules_serve() -> None:
     progress = tracker.progress(10.0)
     assert (progress.done, progress.total) == (3, 6)
     assert progress.left == Estimate(20.0, unknown=1), "two runs are left, and a table of which nothing is known"
+
+
+def on_a_cluster() -> Tracker:
+    """Three jobs: one was in the queue for 900 seconds and took 20, where it took 10 before; two are submitted."""
+    tracker = Tracker(0.0, cluster=True)
+    tracker.plan({1: Task("run", 10.0), 2: Task("run", 40.0), 3: Task("audit", 20.0, cores=2)})
+    for number, name in ((1, "run one"), (2, "run two"), (3, "audit dp_gd")):
+        tracker.start(number, running(name, 0.0), 1)
+    tracker.finish(1, 920.0, measured=20.0)
+    return tracker
+
+
+def test_on_a_cluster_computing_is_told_and_neither_queue_nor_places() -> None:
+    left = on_a_cluster().progress(920.0).left
+    pace = (TRUSTED_SECONDS + 20.0) / (TRUSTED_SECONDS + 10.0)
+    assert left == Estimate(pytest.approx(pace * (40.0 + 2 * 20.0)), computing=True)
+    assert left_in_words(left) == "about 2 min of computing left"
+    assert left_in_words(Estimate(90.0, 2, computing=True)) == "about 90 s of computing and 2 unknown jobs left"
+
+
+def test_time_in_the_queue_is_no_time_that_a_job_took() -> None:
+    tracker = on_a_cluster()
+    assert tracker.finished[1].seconds == 20.0
+    assert tracker.progress(920.0).left == tracker.progress(9000.0).left, "jobs may wait that long"
+    tracker.finish(2, 1000.0)
+    assert tracker.finished[2].seconds == 1000.0, "without a benchmark nothing else is known"
+
+
+def test_all_done_is_said_on_a_cluster_too() -> None:
+    tracker = on_a_cluster()
+    for number in (2, 3):
+        tracker.finish(number, 1000.0, measured=1.0)
+    assert left_in_words(tracker.progress(1000.0).left) == "nothing left"
 
 
 def test_progress_survives_its_file() -> None:

@@ -116,6 +116,13 @@ def test_a_run_that_goes_on_is_seen_from_outside(
     assert re.search(r"Running wyx17_fig1: dp-gd \(for [34]\d s\)", words)
 
 
+def test_a_job_on_a_cluster_is_said_to_be_submitted(
+    config: Path, results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(results, jobs_of(config)[3], time.time(), cluster=True)
+    assert re.search(r"Running wyx17_fig1: dp-gd \(submitted [34]\d s ago\)", text(config, capsys))
+
+
 def test_a_run_whose_process_is_gone_is_not_said_to_go_on(
     config: Path, results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

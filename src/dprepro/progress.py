@@ -10,7 +10,7 @@ import os
 import socket
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +49,20 @@ class Spent:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The seconds left, None if nothing is known, and of how many jobs it is not known how long they take."""
+    """The seconds left, None if nothing is known, and of how many jobs it is not known how long they take.
+
+    On a cluster nobody knows when jobs get a place: there it is `computing` that is left, all cores added up.
+    """
 
     seconds: float | None
     unknown: int = 0
+    computing: bool = False
+
+
+def computing_left(unfinished: Sequence[Task], finished: Sequence[Spent]) -> Estimate:
+    """Estimate what jobs that wait or run on a cluster will take on one core, by the rules of `time_left`."""
+    left = time_left(unfinished, [], finished, cores=1.0)
+    return replace(left, computing=True)
 
 
 def time_left(waiting: Sequence[Task], running: Sequence[Spent], finished: Sequence[Spent], cores: float) -> Estimate:
@@ -103,7 +113,10 @@ def _means(running: Iterable[Spent], finished: Iterable[Spent]) -> dict[str, flo
 
 @dataclass(frozen=True)
 class Running:
-    """A job that runs now: its name for the user, its rule, its log, and since when (seconds since the epoch)."""
+    """A job that runs now: its name for the user, its rule, its log, and since when (seconds since the epoch).
+
+    On a cluster it is submitted since then, and may still wait for its place.
+    """
 
     name: str
     rule: str
@@ -126,6 +139,7 @@ class Progress:
     running: tuple[Running, ...]
     left: Estimate
     cores: float | None
+    cluster: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -167,11 +181,11 @@ def left_in_words(left: Estimate) -> str:
     """Return an estimate for the user."""
     if left.seconds is None:
         return "time left unknown yet"
-    if left == Estimate(0.0):
+    if not (left.seconds or left.unknown):
         return "nothing left"
     seconds = max(round(left.seconds), 1)
     rest = f" and {left.unknown} unknown {'job' if left.unknown == 1 else 'jobs'}" if left.unknown else ""
-    return f"about {duration(seconds)}{rest} left"
+    return f"about {duration(seconds)}{' of computing' if left.computing else ''}{rest} left"
 
 
 @dataclass
@@ -181,6 +195,7 @@ class Tracker:
     started: float
     total: int = 0
     cores: float | None = None
+    cluster: bool = False
     ended: bool = False
     tasks: dict[int, Task] = field(default_factory=dict)
     running: dict[int, Running] = field(default_factory=dict)
@@ -203,12 +218,13 @@ class Tracker:
         self.failed.pop(number, None)
         self.running[number] = job
 
-    def finish(self, number: int, now: float) -> tuple[Running, Spent] | None:
-        """Note that a job is done; return it with what it took."""
+    def finish(self, number: int, now: float, measured: float | None = None) -> tuple[Running, Spent] | None:
+        """Note that a job is done; return it with what it took: as measured beside it, if it was, else by our clock."""
         job = self.running.pop(number, None)
         if job is None:
             return None
-        self.finished[number] = Spent(self.tasks[number], max(now - job.since, 0.0))
+        seconds = max(now - job.since, 0.0) if measured is None else measured
+        self.finished[number] = Spent(self.tasks[number], seconds)
         return job, self.finished[number]
 
     def fail(self, number: int, name: str) -> None:
@@ -218,8 +234,6 @@ class Tracker:
 
     def progress(self, now: float) -> Progress:
         """Return the state at a time."""
-        running = [Spent(self.tasks[number], max(now - job.since, 0.0)) for number, job in self.running.items()]
-        left = time_left(self._waiting(), running, [*self.finished.values()], self.cores or 1.0)
         return Progress(
             state="ended" if self.ended else "running",
             pid=os.getpid(),
@@ -230,9 +244,17 @@ class Tracker:
             done=len(self.finished),
             failed=tuple(self.failed.values()),
             running=tuple(self.running.values()),
-            left=left,
+            left=self._left(now),
             cores=self.cores,
+            cluster=self.cluster,
         )
+
+    def _left(self, now: float) -> Estimate:
+        waiting, finished = self._waiting(), [*self.finished.values()]
+        if self.cluster:
+            return computing_left([*waiting, *(self.tasks[number] for number in self.running)], finished)
+        running = [Spent(self.tasks[number], max(now - job.since, 0.0)) for number, job in self.running.items()]
+        return time_left(waiting, running, finished, self.cores or 1.0)
 
     def _waiting(self) -> list[Task]:
         seen = {*self.running, *self.finished, *self.failed}

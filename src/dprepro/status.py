@@ -224,7 +224,8 @@ def _run_lines(status: Status, now: float) -> list[str]:
     if status.alive:
         share = f"{run.done} of its {run.total} jobs done"
         lines = [f"running for {duration(now - run.started)} (process {run.pid}): {share}, {left_in_words(run.left)}"]
-        return lines + [f"  {job.name} (for {duration(max(now - job.since, 0.0))})" for job in run.running]
+        since = "submitted {} ago" if run.cluster else "for {}"
+        return lines + [f"  {job.name} ({since.format(duration(max(now - job.since, 0.0)))})" for job in run.running]
     ago = f"{duration(max(now - run.updated, 0.0))} ago"
     share = f"{run.done} of its {run.total} jobs done, {len(run.failed)} failed"
     if run.state == "running":

@@ -61,6 +61,7 @@ def test_a_cancelled_job_ends_the_run_with_an_error_after_all_others(
     states = {job.number: job.state for job in reproduction.submitted}
     assert states.pop(reproduction.cancelled.number) == "CANCELLED"
     assert set(states.values()) == {"COMPLETED"}
+    assert re.search(r"\[ *\d+/\d+\] .* of computing.* left \|", reproduction.first.text), "the queue is not estimated"
     lost = len(list(local_results.glob("sweeps/*/*.npz"))) - len(reproduction.half)
     assert 0 < lost <= 16, "the jobs of one submission, and no other"
 
