@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import socket
 import subprocess
 import sys
 
@@ -218,11 +217,14 @@ def test_a_run_is_alive_while_its_process_is_and_is_heard_of() -> None:
     progress = followed().progress(1000.0)
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    dead = dataclasses.replace(progress, pid=ended.pid)
-    assert progress.pid == os.getpid()
-    assert progress.host == socket.gethostname()
+    place, pid, started = progress.stamp.split()
+    dead = dataclasses.replace(progress, stamp=f"{place} {ended.pid} {started}")
+    assert progress.pid == pid == str(os.getpid())
     assert progress.alive(1001.0)
     assert not progress.alive(1001.0 + SILENT_SECONDS)
     assert not dead.alive(1001.0)
-    assert dataclasses.replace(dead, host="elsewhere").alive(1001.0), "of another machine only the time is known"
+    elsewhere = dataclasses.replace(dead, stamp=f"elsewhere {ended.pid} {started}")
+    assert elsewhere.alive(1001.0), "of another machine only the time is known"
+    later = dataclasses.replace(progress, stamp=f"{place} {pid} {started}0")
+    assert not later.alive(1001.0), "another process got its number"
     assert not dataclasses.replace(progress, state="ended").alive(1001.0)

@@ -6,8 +6,6 @@ The logger plugin feeds a `Tracker` with what Snakemake reports; `dprepro status
 from __future__ import annotations
 
 import math
-import os
-import socket
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -126,11 +124,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a run at one time; what `dprepro status` reads from another process."""
+    """The state of a run at one time, with the stamp of its process; what `dprepro status` reads from another one."""
 
     state: str
-    pid: int
-    host: str
+    stamp: str
     started: float
     updated: float
     total: int
@@ -159,9 +156,12 @@ class Progress:
 
     def alive(self, now: float) -> bool:
         """Whether the run goes on: it says so, it was heard of, and its process is there if this is its machine."""
-        if self.state != "running" or now - self.updated > SILENT_SECONDS:
-            return False
-        return self.host != socket.gethostname() or owner.runs(self.pid)
+        return self.state == "running" and now - self.updated <= SILENT_SECONDS and owner.alive(self.stamp)
+
+    @property
+    def pid(self) -> str:
+        """The number of its process."""
+        return self.stamp.split()[1]
 
 
 def progress_line(progress: Progress, told: str | None = None, width: int | None = None) -> str:
@@ -236,8 +236,7 @@ class Tracker:
         """Return the state at a time."""
         return Progress(
             state="ended" if self.ended else "running",
-            pid=os.getpid(),
-            host=socket.gethostname(),
+            stamp=owner.stamp(),
             started=self.started,
             updated=now,
             total=self.total,

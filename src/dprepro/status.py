@@ -51,7 +51,6 @@ class Group:
     stopped: int
     left: int
     seconds_wall: float
-    seconds_cpu: float
     last_change: float | None
 
 
@@ -177,7 +176,6 @@ def _group(name: str, states: Mapping[Expected, str], results: Path) -> Group:
         total=len(states),
         **counts,
         seconds_wall=sum(cost.seconds or 0.0 for cost in costs),
-        seconds_cpu=sum(cost.cpu_seconds or 0.0 for cost in costs),
         last_change=max(changes, default=None),
     )
 
@@ -197,20 +195,15 @@ def report(status: Status, now: float) -> str:
     head = f"{status.results}: {total[DONE]} of {sum(total.values())} jobs done{f', {counts}' if counts else ''}"
     lines = [head, *_run_lines(status, now), ""]
     width = max(len(group.name) for group in status.groups)
-    lines.append(
-        f"{'':<{width}} {'done':>9} {'running':>8} {'failed':>7} {'left':>5} {'wall':>9} {'CPU':>9}  last change"
-    )
+    # On a cluster nobody tells which of the submitted jobs have begun.
+    running = "submitted" if status.alive and status.run and status.run.cluster else "running"
+    lines.append(f"{'':<{width}} {'done':>9} {running:>9} {'failed':>7} {'left':>5} {'wall':>9}  last change")
     for group in status.groups:
         share = f"{group.done}/{group.total}"
-        spent = [
-            duration(seconds) if group.done or seconds else "" for seconds in (group.seconds_wall, group.seconds_cpu)
-        ]
+        spent = duration(group.seconds_wall) if group.done or group.seconds_wall else ""
         change = "" if group.last_change is None else f"{duration(max(now - group.last_change, 0.0))} ago"
-        numbers = [str(number or "") for number in (group.running, group.failed, group.left + group.stopped)]
-        lines.append(
-            f"{group.name:<{width}} {share:>9} {numbers[0]:>8} {numbers[1]:>7} {numbers[2]:>5} "
-            f"{spent[0]:>9} {spent[1]:>9}  {change}".rstrip()
-        )
+        runs, fails, left = (str(number or "") for number in (group.running, group.failed, group.left + group.stopped))
+        lines.append(f"{group.name:<{width}} {share:>9} {runs:>9} {fails:>7} {left:>5} {spent:>9}  {change}".rstrip())
     if status.failures:
         lines += ["", "failed: a log, but no result"]
         lines += [f"  {failure.log}: {failure.sentence}" for failure in status.failures]

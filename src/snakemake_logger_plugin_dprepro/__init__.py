@@ -44,6 +44,7 @@ CLEAR = "\r\x1b[K"
 _SILENT_EVENTS = {
     LogEvent.WORKFLOW_STARTED,
     LogEvent.RUN_INFO,
+    LogEvent.GROUP_INFO,
     LogEvent.JOB_INFO,
     LogEvent.JOB_STARTED,
     LogEvent.JOB_FINISHED,

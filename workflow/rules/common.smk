@@ -27,6 +27,10 @@ except UserError as error:
     print(f"dprepro: {error}", file=sys.stderr)
     sys.exit(UserError.exit_code)
 
+# Where the device is auto, a submitted job asks for no GPU: it must not take one that it happens to see on its node.
+if workflow.remote_exec and DEVICE == "auto":
+    os.environ["DPREPRO_DEVICE"] = "cpu"
+
 RESULTS = config["results"]
 CURVES = {name: e for name, e in EXPERIMENTS.items() if e.kind == "curves"}
 JOBS = {(job.experiment, job.id): job for e in CURVES.values() for job in e.jobs()}
@@ -199,7 +203,12 @@ def check_device():
     On a cluster it is the nodes that need one, and each job looks for itself. A process of its own looks: Snakemake would
     hold the GPU until its end.
     """
-    if DEVICE == "gpu" and workflow.local_exec and not workflow.touch:
+    if not workflow.local_exec or workflow.touch:
+        return
+    if DEVICE == "auto" and "gpu" in workflow.global_resources:
+        tell(["The limit on the resource gpu is for the device gpu, which is auto here: add --config device=gpu."])
+        sys.exit(UserError.exit_code)
+    if any(job.resources.get("gpu") for job in workflow.dag.needrun_jobs()):
         command = [sys.executable, "-m", "dprepro", "check-device", "--configured", config["device"]]
         problem = subprocess.run(command).returncode
         if problem:
