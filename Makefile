@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
 
-.PHONY: reproduce smoke test test-slurm lint bench clean help
+.PHONY: reproduce smoke test test-slurm test-peers lint bench clean help
 
 help:
 	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
 	@echo "make smoke       the same workflow on few rows and steps, in a few minutes"
 	@echo "make test        linters, type checks and all tests"
 	@echo "make test-slurm  the workflow through a Slurm of one node, which must be installed"
+	@echo "make test-peers  the adapters to diffprivlib and Opacus, with both installed"
 	@echo "make lint        linters and type checks only"
 	@echo "make bench       speed ratios into results/benchmarks/"
 	@echo "make clean       remove the virtual environment and caches; results stay"
@@ -29,6 +30,11 @@ test-slurm:
 	$(MAKE) VENV=.venv-slurm .venv-slurm/.installed-slurm
 	.venv-slurm/bin/python -m pytest -m slurm tests/cluster
 
+# The libraries are large, and diffprivlib asks for an older scikit-learn: they have an environment of their own.
+test-peers:
+	$(MAKE) VENV=.venv-peers .venv-peers/.installed-peers
+	DPREPRO_REQUIRE=peers .venv-peers/bin/python -m pytest tests/peers
+
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -41,7 +47,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/overhead.py
 
 clean:
-	rm -rf $(VENV) .venv-slurm .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	rm -rf $(VENV) .venv-slurm .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -59,4 +65,13 @@ $(VENV)/.installed-test: $(VENV)/.installed
 
 $(VENV)/.installed-slurm: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test,slurm]"
+	@touch $@
+
+# What constraints-peers.txt names goes before the same names in constraints.txt. PyTorch comes first, so that a build of
+# it that is at hand is taken.
+$(VENV)/.installed-peers: $(VENV)/bin/python pyproject.toml envs/constraints.txt envs/constraints-peers.txt
+	sed 's/==.*/==/' envs/constraints-peers.txt | grep -v -F -f - envs/constraints.txt > $(VENV)/constraints.txt
+	cat envs/constraints-peers.txt >> $(VENV)/constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e ".[test,peers]"
 	@touch $@

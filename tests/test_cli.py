@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import dprepro
-from dprepro import algorithms, datasets
+from dprepro import algorithms, datasets, peers
 from dprepro.cli import main
 from dprepro.files import read_json
 
@@ -96,7 +96,7 @@ def test_list_algorithms_gives_a_line_each_with_letters_and_needs(run: Run) -> N
     assert outcome.code == 0
     assert outcome.err == ""
     lines = {line.split()[0]: line for line in outcome.out.splitlines()}
-    assert list(lines) == [*algorithms.names(), "jl_<name>"]
+    assert list(lines) == [*algorithms.names(), "jl_<name>", *peers.names()]
     assert (
         "letters: T, m, b, eta, c, step, r, sampling, fall; needs: convex, lipschitz, smooth, strongly_convex"
         in lines["dp_svrg"]

@@ -31,7 +31,7 @@ def frame(*methods: tuple[str, float, float, int]) -> pd.DataFrame:
                     "metric": "optimality gap",
                     "epsilon": 0.5, "epsilon_accounted": 0.5, "delta": 1e-3, "n": 10, "d": 2, "replicate": replicate,
                     "value": value, "value_at_zero": 1.0, "gradient_evaluations": cost, "refused": "",
-                    "failure": "" if value <= 1.0 else "F(w) > F(0)", "covers": "all iterates",
+                    "failure": "" if value <= 1.0 else "F(w) > F(0)", "covers": "all iterates", "drawn_by": "",
                     "letters": json.dumps({"T": 3, "eta": 0.123456, "r": None}), "tried": "[1, 2]",
                 }
             )  # fmt: skip

@@ -194,6 +194,7 @@ def _labels(y: Any, n: int, loss: Loss, label_bound: float) -> tuple[np.ndarray,
 def _provenance(X: np.ndarray, y: np.ndarray, seed: int, backend: Any, plan: Plan) -> dict[str, Any]:
     import hashlib
 
+    from dprepro.peers import versions
     from dprepro.provenance import commit, machine
 
     checksum = hashlib.sha256(X.data)
@@ -208,5 +209,6 @@ def _provenance(X: np.ndarray, y: np.ndarray, seed: int, backend: Any, plan: Pla
         "dtype": backend.dtype_name,
         "threads": 1,
         "data": {"checksum": checksum.hexdigest(), "origin": "given by the caller"},
+        "libraries": versions(plan.algorithm),
         "variant": plan.variant,
     }

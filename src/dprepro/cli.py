@@ -266,7 +266,24 @@ def _algorithm_lines() -> list[str]:
         for algorithm in found
     ]
     wrapped = "jl_<name>    ABG23  the JL method around any that needs no set; letters: k, rank, clip and those of NAME"
-    return [*lines, wrapped]
+    return [*lines, wrapped, *_peer_lines()]
+
+
+def _peer_lines() -> list[str]:
+    from dprepro import peers
+
+    adapters = [peers.adapter(name) for name in peers.names()]
+    return [
+        f"{peer.name:<12} {peer.paper:<6} the library of that name, {_whether_installed(peer.name)}; "
+        f"letters: {', '.join(peer.letters)}; needs: {', '.join(sorted(peer.needs))}"
+        for peer in adapters
+    ]
+
+
+def _whether_installed(name: str) -> str:
+    from dprepro import peers
+
+    return "not installed (dprepro[peers])" if peers.missing(name) else "installed"
 
 
 def _dataset_lines() -> list[str]:

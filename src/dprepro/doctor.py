@@ -22,6 +22,9 @@ _PACKAGES = (
     "pooch",
     "array-api-strict",
     "cupy-cuda12x",
+    "diffprivlib",
+    "opacus",
+    "torch",
 )
 _VARIABLES = ("DPREPRO_DATA_DIR", "DPREPRO_CACHE_DIR", "DPREPRO_OFFLINE", "DPREPRO_DEVICE")
 

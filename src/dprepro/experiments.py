@@ -498,7 +498,7 @@ def _check_problem(problem: Mapping[str, Any], where: str) -> None:
 
 
 def _check_method(method: Mapping[str, Any], where: str, place: str) -> None:
-    from dprepro import algorithms
+    from dprepro import algorithms, peers
 
     if method["algorithm"] == "jl_method":
         raise UserError(
@@ -506,8 +506,10 @@ def _check_method(method: Mapping[str, Any], where: str, place: str) -> None:
             "jobs run again when that one changes."
         )
     if not _is_known(method["algorithm"]):
-        hint = _suggest(method["algorithm"], algorithms.names())
+        hint = _suggest(method["algorithm"], [*algorithms.names(), *peers.names()])
         raise UserError(f"In {where}: unknown algorithm {method['algorithm']!r} in {place}; {hint}")
+    with _naming(f"In {where}: {place}"):
+        _algorithm(method["algorithm"])
     _check_label(method, f"In {where}: {place}.label")
 
 

@@ -128,6 +128,15 @@ def failures_line(frame: pd.DataFrame) -> str:
     return f"Failed replicates: {'; '.join(parts)}."
 
 
+def libraries_line(frame: pd.DataFrame) -> str:
+    """Return which methods are libraries that draw their noise themselves; empty if there is none."""
+    declared = frame[frame["drawn_by"] != ""].groupby("method", sort=False)["drawn_by"].first()
+    if declared.empty:
+        return ""
+    named = ", ".join(f"{method} ({library})" for method, library in declared.items())
+    return f"Run by its own library, which draws batches and noise itself and is taken at its word: {named}."
+
+
 def replicates(frame: pd.DataFrame) -> str:
     """Return how many replicates there are, from the fewest to the most: a method may have a number of its own."""
     return span(frame.groupby(["experiment", "entry"])["replicate"].nunique())

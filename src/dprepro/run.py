@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,7 @@ class Execution:
         self._shape = (len(slots), problem.spec.d)
         self._seed, self._slots = seed, slots
         self._events = plan.events
+        self._drawn_by = plan.drawn_by
         self._ledger = self._new_ledger(problem.spec.d)
         self._keep = checkpoint_rounds(plan.rounds)
         self._round = 0
@@ -215,6 +216,31 @@ class Execution:
     def unprotected(self, label: str) -> None:
         """State that a data-dependent quantity is used without noise."""
         self._ledger.unprotected(label)
+
+    def by_library(
+        self, label: str, fit: Callable[[np.ndarray, np.ndarray, int], Iterator[np.ndarray]], evaluations: int
+    ) -> Array:
+        """Let a library that the plan names run by itself and return its last points (K, d).
+
+        `fit` gets all rows (n, d), labels (n,) and a seed, and yields the point (d,) after each release of the event of
+        that label: so many releases are declared, not drawn, with the gradient evaluations of each. The replicates
+        go forward step by step, one after the other in each, and every step is a round.
+        """
+        if not self._drawn_by:
+            raise RunFailed(f"The plan names no library that draws the noise of {label!r}: it has to be drawn here.")
+        if isinstance(self._problem, PopulationRisk | RepeatedRisk) or self._embedding is not None:
+            raise UserError(f"{self._drawn_by} takes the rows of a dataset: populations and embedded rows have none.")
+        X, y = self._problem.on_host()
+        seeds = Streams(self._seed, self._slots, f"library:{label}").seeds()
+        points = np.zeros(self._shape, dtype=X.dtype)
+        for step in zip(*(fit(X, y, seed) for seed in seeds.values()), strict=True):
+            points[list(seeds)] = step
+            covered = self._ledger.declare(label, 1)
+            self._asked_full |= "full gradients" in covered
+            self._asked_sampled |= "sampled gradients" in covered
+            self.gradient_evaluations += evaluations
+            self.checkpoint(self._backend.asarray(points))
+        return self._backend.asarray(points)
 
     def uniform_index(self, count: int) -> Array:
         """Return an index uniform on {0, ..., count-1} per replicate as (K, 1)."""

@@ -74,6 +74,10 @@ class Streams:
             slot: _Words(seed, replicate, purpose) for slot, replicate in enumerate(replicates) if replicate is not None
         }
 
+    def seeds(self) -> dict[int, int]:
+        """Return a seed of 64 bits for each slot in use, for a generator that is not of this module."""
+        return {slot: int(words.read(0, 1)[0]) for slot, words in self._words.items()}
+
     def normals(self, first_step: int, steps: int, d: int, scale: float = 1.0) -> np.ndarray:
         """Return `scale` times standard normals of shape (steps, slots, d), float32.
 

@@ -145,6 +145,8 @@ class Plan:
     conditions: tuple[Condition, ...]
     # Values of one sample's loss, of which only algorithms without gradients make use.
     function_evaluations: int = 0
+    # The library, with its version, that draws the noise itself; empty where the mechanisms here draw it.
+    drawn_by: str = ""
 
     def with_noise(self, factor: float) -> Self:
         """Return the same plan with `factor` times the noise."""

@@ -56,7 +56,8 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     drawn.tight_layout(rect=(0, 0.03, 1.0, 1.0))
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
     drawn.text(0.02, 0.004, footer, fontsize=5, color=style.GREY, va="bottom")
-    return drawn, origin.sweep_caption(_SHOWN, frame, metadata)
+    shown = " ".join(filter(None, [_SHOWN, origin.libraries_line(frame)]))
+    return drawn, origin.sweep_caption(shown, frame, metadata)
 
 
 def _panel(axes: Axes, rows: pd.DataFrame, colour: Mapping[str, Any]) -> None:

@@ -53,7 +53,8 @@ def certify(plan: Plan, *, compare: bool = True) -> dict[str, Any]:
             }
             for condition in plan.conditions
         ],
-        "verdict": _verdict(plan, accounted, ratio),
+        "verdict": _verdict(plan, accounted, ratio) + _at_its_word(plan),
+        "drawn_by": plan.drawn_by or f"dprepro {__version__}",
         "events": [event_to_json(event) for event in plan.events],
         "caveat": CAVEAT,
     }
@@ -68,6 +69,12 @@ def _noise_ratio(plan: Plan) -> float:
         return 1.0 / smallest_scale(plan.events, plan.epsilon, plan.delta)
     except UserError:  # no noise certifies it
         return 0.0
+
+
+def _at_its_word(plan: Plan) -> str:
+    """Return what a verdict adds where a library draws the noise: the ledger saw none of it."""
+    noisy = plan.drawn_by and math.isfinite(plan.epsilon)
+    return f"; noise declared by {plan.drawn_by}, not drawn here" if noisy else ""
 
 
 def _verdict(plan: Plan, accounted: Accounted, ratio: float) -> str:

@@ -93,6 +93,11 @@ class Mechanism:
         """Return the event as it really happened."""
         return replace(self.event, count=self.drawn)
 
+    def declare(self, releases: int) -> None:
+        """Count releases whose noise another library says it has drawn."""
+        self._take(releases)
+        self.drawn += releases
+
     def _take(self, releases: int) -> int:
         """Check that `releases` more are planned and return the number of the first of them."""
         first = self._planned(releases)
@@ -432,6 +437,12 @@ class Ledger:
     def objective_perturbation(self, label: str) -> ObjectivePerturbationMechanism:
         """Return the planned objective perturbation of that label."""
         return self._mechanism(label, ObjectivePerturbationMechanism)
+
+    def declare(self, label: str, releases: int) -> set[str]:
+        """Write down releases that another library says it made; return the kinds of query that they cover."""
+        mechanism = self._mechanism(label, Mechanism)
+        mechanism.declare(releases)
+        return _looks_at(mechanism.event)
 
     def unprotected(self, label: str) -> None:
         """Write down one use of a data-dependent quantity without noise."""

@@ -170,6 +170,11 @@ class EmpiricalRisk:
         mean = np.mean(rows, axis=0, dtype=np.float64) if weights is None else weights @ rows
         self._mean_row = backend.asarray(mean)
 
+    def on_host(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows (n, d) and labels (n,) on the host, in the floating-point type of the problem."""
+        X, y = self._host
+        return np.asarray(X, dtype=self.backend.dtype_name), np.asarray(y, dtype=self.backend.dtype_name)
+
     def with_dtype(self, dtype_name: str) -> EmpiricalRisk:
         """Return the same problem in another floating-point type."""
         if dtype_name == self.backend.dtype_name:

@@ -12,6 +12,7 @@ from dprepro.algorithms import get_algorithm
 from dprepro.arrays import blas_threads, get_backend, single_blas_thread
 from dprepro.costs import own_cost
 from dprepro.files import read_json, write_arrays, write_json
+from dprepro.peers import versions
 from dprepro.provenance import commit, digest, machine
 from dprepro.run import execute
 from dprepro.stages.problem import load_problem
@@ -53,6 +54,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
         "why": backend.why,
         "dtype": backend.dtype_name,
         "threads": threads,
+        "libraries": versions(spec["algorithm"]),
         "data": {key: facts[key] for key in ("name", "checksum", "origin")},
         **result.economy,
     }

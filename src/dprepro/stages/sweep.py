@@ -20,6 +20,7 @@ from dprepro.costs import own_cost
 from dprepro.errors import UserError
 from dprepro.files import read_json, write_arrays, write_json
 from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM
+from dprepro.peers import versions
 from dprepro.privacy.certificate import certify
 from dprepro.problems.erm import EmpiricalRisk
 from dprepro.provenance import commit, machine
@@ -40,6 +41,7 @@ def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: 
 
     `optima` holds the minima of the points; there is no such file where the metric needs none.
     """
+    get_algorithm(spec["algorithm"])  # a library that is not installed is no result: the points are not refused for it
     backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
     with single_blas_thread():
         threads = blas_threads()
@@ -60,6 +62,7 @@ def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: 
         "why": backend.why,
         "dtype": backend.dtype_name,
         "threads": threads,
+        "libraries": versions(spec["algorithm"]),
     }
     job = {key: value for key, value in spec.items() if key != "points"}
     found = {"job": job, "points": records, "thresholds": _thresholds(spec, records), "provenance": provenance}

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dprepro.analysis.intervals import Interval, differ, mean_interval
+from dprepro.origin import libraries_line
 from dprepro.tables import records
 
 # A gap within this factor of the best counts as nearly as good when costs are compared.
@@ -87,7 +88,9 @@ def summary(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]
         "reported. "
         "The choice looks at the data and is not charged; it shows what each method can do, not what one could release."
     )
-    return "\n".join(["Problems:", "", *titles, "", rule, "", "## Conclusion", "", *conclusion(rows), "", "## Numbers"])
+    notes = [rule, *filter(None, [libraries_line(frame)])]
+    above = ["Problems:", "", *titles, "", "\n\n".join(notes)]
+    return "\n".join([*above, "", "## Conclusion", "", *conclusion(rows), "", "## Numbers"])
 
 
 def conclusion(rows: pd.DataFrame) -> list[str]:
