@@ -113,7 +113,9 @@ class Diffprivlib(Peer):
             accountant=BudgetAccountant(),
         )
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of the arguments that it gives to scikit-learn
+            # Of the arguments that it gives to scikit-learn and SciPy.
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.simplefilter("ignore", DeprecationWarning)
             warnings.simplefilter("error", ConvergenceWarning)
             try:
                 model.fit(X, y)
