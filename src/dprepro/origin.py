@@ -133,7 +133,7 @@ def libraries_line(frame: pd.DataFrame) -> str:
     declared = frame[frame["drawn_by"] != ""].groupby("method", sort=False)["drawn_by"].first()
     if declared.empty:
         return ""
-    named = ", ".join(f"{method} ({library})" for method, library in declared.items())
+    named = " and ".join(f"{method} ({library})" for method, library in declared.items())
     return f"Run by its own library, which draws batches and noise itself and is taken at its word: {named}."
 
 

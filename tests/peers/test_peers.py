@@ -120,8 +120,8 @@ def test_a_certificate_says_that_a_library_drew_the_noise():
     assert found["epsilon_accounted"] == own["epsilon_accounted"]
 
 
-def test_declared_releases_must_be_those_of_the_plan_and_of_a_plan_that_names_a_library():
-    problem = make_problem()
+def test_declared_releases_must_be_those_of_the_plan_and_of_a_plan_that_names_a_library(backend):
+    problem = make_problem(backend=backend)
     plan = declared_plan(problem)
     (event,) = plan.events
 
@@ -129,7 +129,7 @@ def test_declared_releases_must_be_those_of_the_plan_and_of_a_plan_that_names_a_
         ex = Execution(plan, problem, 1, [0, None])
         point = ex.by_library(event.label, lambda X, y, seed: iter(np.ones((releases, X.shape[1]))), problem.spec.n)
         ex.check(plan)
-        return point
+        return backend.to_host(point)
 
     np.testing.assert_array_equal(run(plan, 3), [[1.0] * 7, [0.0] * 7])
     for releases in (2, 4):
@@ -243,8 +243,21 @@ def test_diffprivlib_is_given_its_own_epsilon_as_published_and_another_one_at_eq
     published, certified = (planned("diffprivlib", problem, variant=v) for v in ("published", "certified"))
     assert published.library_epsilon == pytest.approx(1.0, rel=1e-12)
     assert certified.library_epsilon > 1.0
-    assert certify(published)["epsilon_accounted"] < certify(certified)["epsilon_accounted"] <= 1.0
-    assert certified.C == pytest.approx(1.0 / (400 * 0.1))
+    spent = [certify(plan)["epsilon_accounted"] for plan in (published, certified)]
+    assert spent[0] < spent[1] <= 1.0
+    assert math.isclose(certified.C * 400 * 0.1, 1.0)
+
+
+def test_diffprivlib_ends_as_the_same_method_here_does(libraries):
+    """Objective perturbation with gamma noise at the same scale: gaps of one law."""
+    problem = make_problem(n=400)
+    plans = [
+        planned("diffprivlib", problem, variant="published"),
+        planned("objective_perturbation", problem, {"noise": "gamma"}, variant="published"),
+    ]
+    assert plans[0].sigma == pytest.approx(plans[1].sigma, rel=1e-12)
+    ends = [execute(plan, problem, seed=13, replicates=range(512)).final_objective for plan in plans]
+    assert stats.ks_2samp(*ends).pvalue > FALSE_ALARM
 
 
 def test_diffprivlib_as_published_spends_more_than_it_claims_on_long_rows(libraries):
@@ -358,7 +371,7 @@ def test_opacus_has_no_published_noise_and_no_batch_beyond_the_data(libraries):
 def test_the_comparison_shows_both_libraries_beside_the_methods_here_and_says_whose_noise_it_is(libraries, tmp_path):
     config = load_config([CONFIG / "scales" / "smoke.yaml", CONFIG / "peers.yaml"], CONFIG)
     (experiment,) = load_experiments(config, CONFIG)
-    entries = ("objective-perturbation", "opacus", "diffprivlib")
+    entries = ("objective-perturbation", "objective-perturbation-gamma", "opacus", "diffprivlib")
     jobs = [job for job in experiment.jobs() if job.spec["entry"] in entries and job.spec["problem"] == "synthetic"]
     optima = tmp_path / "optima.json"
     solve_points(experiment.optima()[optimum_name(jobs[0].spec)], optima)
@@ -368,13 +381,14 @@ def test_the_comparison_shows_both_libraries_beside_the_methods_here_and_says_wh
     tables.write("wyx17_comparison", tmp_path / "data.parquet", tmp_path / "table.csv")
     figures.draw("wyx17_comparison", tmp_path / "data.parquet", tmp_path / "figure.png")
     found = pd.read_csv(tmp_path / "table.csv").set_index("method")
-    assert set(found.index) == {"Objective perturbation", "Opacus, DP-SGD", "diffprivlib, objective perturbation"}
+    labels = {"Objective perturbation", "Objective perturbation, gamma noise"}
+    assert set(found.index) == labels | {"Opacus, DP-SGD", "diffprivlib, objective perturbation"}
     assert (found["epsilon_accounted"] <= found["epsilon_claimed"]).all()
     assert (found["epsilon_accounted"] >= 0.98 * found["epsilon_claimed"]).all()
     assert (found["failed"] == 0).all()
     version = peers.versions("opacus")["opacus"]
     for text in (tmp_path / "table.md", tmp_path / "figure.md"):
-        assert f"is taken at its word: Opacus, DP-SGD (opacus {version}), diffprivlib, " in text.read_text()
+        assert f"is taken at its word: Opacus, DP-SGD (opacus {version}) and diffprivlib, " in text.read_text()
     record = read_json(tmp_path / "opacus.json")
     assert record["provenance"]["libraries"] == peers.versions("opacus")
     assert record["points"][0]["certificate"]["drawn_by"] == f"opacus {version}"

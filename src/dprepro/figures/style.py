@@ -21,7 +21,8 @@ from dprepro.files import atomic_path
 
 PALETTE = sns.color_palette("colorblind")
 GREY = "0.45"
-MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*")
+# One more than colours: the eleventh method has the colour of the first, and another marker.
+MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*", "h")
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None},
