@@ -22,7 +22,7 @@ from dprepro.files import atomic_path
 PALETTE = sns.color_palette("colorblind")
 GREY = "0.45"
 # One more than colours: the eleventh method has the colour of the first, and another marker.
-MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*", "h")
+MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*", "d")
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None},
