@@ -54,6 +54,11 @@ class _Words:
         self._position = start + count
         return self._generator.random_raw(count)
 
+    @property
+    def key(self) -> np.ndarray:
+        """The two words of the Philox key."""
+        return np.random.Philox(self._entropy).state["state"]["key"]
+
     def generator(self, number: int) -> np.random.Generator:
         """Return a generator for draws that take no fixed number of words, behind the words that are read."""
         bits = np.random.Philox(self._entropy)
@@ -73,6 +78,21 @@ class Streams:
         self._words = {
             slot: _Words(seed, replicate, purpose) for slot, replicate in enumerate(replicates) if replicate is not None
         }
+
+    @functools.cached_property
+    def keys(self) -> np.ndarray:
+        """What a device needs to draw the same words: the Philox key of each slot, and 1, or three zeros: (slots, 3)."""
+        found = np.zeros((self.slots, 3), dtype=np.uint64)
+        for slot, words in self._words.items():
+            found[slot] = [*words.key, 1]
+        return found
+
+    def words(self, first: int, count: int) -> np.ndarray:
+        """Return raw words of shape (slots, count), uint64; 0 in empty slots."""
+        block = np.zeros((self.slots, count), dtype=np.uint64)
+        for slot, words in self._words.items():
+            block[slot] = words.read(first, count)
+        return block
 
     def normals(self, first_step: int, steps: int, d: int, scale: float = 1.0) -> np.ndarray:
         """Return `scale` times standard normals of shape (steps, slots, d), float32.

@@ -1,0 +1,259 @@
+"""Every kernel against the project's own NumPy code: compiled by g++ with one lane, with a warp, and on a GPU if any."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from host import HostLauncher, signatures, source
+from support import make_problem
+
+from dprepro.arrays import get_backend
+from dprepro.errors import UserError
+from dprepro.kernels import GROUP, LANES, MOST_CHUNKS, Draws, Kernels, chunk_rows
+from dprepro.privacy.events import SelectionEvent, TreeEvent
+from dprepro.privacy.mechanisms import SelectionMechanism, Slots, TreeMechanism
+from dprepro.streams import Streams
+
+CPU = get_backend("cpu", "float64")
+# A normal number has float32's rounding, of at most 7.5, in three functions: 16 units in the last place of 1. On a GPU
+# logarithm and cosine have an error of two of these each (CUDA's documentation); on a CPU 1.2e-7 was seen.
+NORMAL = 2e-6
+# Sums and products of a few dozen numbers near one, in another order.
+TOLERANCE = {"float32": 2e-5, "float64": 2e-6}
+STEPS = 21
+SLOTS = (0, None, 5)
+
+
+def streams(purpose: str = "noise", slots=SLOTS) -> Streams:
+    return Streams(7, slots, purpose)
+
+
+def draws(first: int, sigma: float = 0.3) -> Draws:
+    return Draws(streams("noise"), streams("sample"), first, STEPS, sigma)
+
+
+@pytest.mark.parametrize(("first", "count"), [(0, 9), (3, 50), (2**33 + 1, 6)])
+def test_words_are_those_of_numpy_bit_by_bit(device, first, count):
+    """Against the library itself, not only against what the project makes of it."""
+    found = device.to_host(device.kernels.words(streams(), first, count))
+    np.testing.assert_array_equal(found, streams().words(first, count))
+    key = streams().keys[2, :2]
+    own = np.random.Philox(key=key)
+    own.advance(first // 4)
+    np.testing.assert_array_equal(found[2], own.random_raw(first % 4 + count)[first % 4 :])
+    assert not found[1].any(), "an empty slot"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("first", "steps", "d"), [(0, 6, 5), (3, 8, 7), (4, 1, 2), (5, 1, 1), (7, 40, 64)])
+def test_normals_are_the_host_s_up_to_rounding(device, dtype, first, steps, d):
+    backend = device.with_dtype(dtype)
+    found = backend.to_host(backend.kernels.normals(streams(), first, steps, d, 0.7, backend.dtype))
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, streams().normals(first, steps, d, 0.7), rtol=0, atol=0.7 * NORMAL)
+
+
+def test_a_million_normals_are_the_host_s_up_to_rounding(one_lane):
+    found = one_lane.normals(streams(slots=[1, 2]), 1, 5000, 100, 1.0, np.float32)
+    expected = streams(slots=[1, 2]).normals(1, 5000, 100)
+    assert np.max(np.abs(found - expected)) < NORMAL
+    assert np.max(np.abs(expected)) > 4.5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kernel", ["noisy_sgd", "noisy_svrg"])
+@pytest.mark.parametrize(("first", "given", "l2"), [(0, False, 0.2), (3, True, 0.0)])
+def test_steps_on_one_record_are_those_of_array_operations(device, dtype, kernel, first, given, l2):
+    """With records drawn inside the kernel or given to it; 37 features do not fill two warps."""
+    backend, d = device.with_dtype(dtype), 37
+    problem = make_problem(n=50, d=d, regularizer=l2, dtype=dtype)
+    index = streams("sample").integers(first, STEPS, 50)
+    if given:
+        index = (7 * index + 3) % 50
+    noise = streams("noise").normals(first, STEPS, d, 0.3)
+    start = np.random.default_rng(1).normal(size=(3, d)).astype(dtype)
+    rows = backend.asarray(problem._A)
+    handed = backend.index(index) if given else None
+    if kernel == "noisy_sgd":
+        etas, skipped = [0.9 / (t + 1.0) for t in range(STEPS)], first + 4
+        expected = by_sgd(problem, start, index, noise, etas, first, skipped)
+        found = backend.kernels.noisy_sgd(rows, backend.asarray(start), backend.asarray(start), draws(first), etas, skipped,
+                                          l2, handed)  # fmt: skip
+    else:
+        snapshot, full = 0.5 * start, 0.1 * start[::-1].copy()
+        eta, clip = np.array([[0.1], [0.2], [0.3]], dtype=dtype), 0.1
+        expected = by_svrg(problem, start, snapshot, full, index, noise, eta, clip)
+        found = backend.kernels.noisy_svrg(rows, *map(backend.asarray, (start, snapshot, full)), draws(first),
+                                           backend.asarray(eta), clip, l2, handed)  # fmt: skip
+    for one, other in zip(found, expected, strict=True):
+        assert np.max(np.abs(other)) > 0.3
+        np.testing.assert_allclose(backend.to_host(one), other, rtol=0, atol=TOLERANCE[dtype])
+
+
+def by_sgd(problem, x, index, noise, etas, first, skipped):
+    mean = x
+    for step, eta in enumerate(etas):
+        x = problem.prox(x - eta * (problem.sample_gradients(x, index[step]) + noise[step].astype(x.dtype)), eta)
+        number = first + step + 1
+        mean = x if number <= skipped + 1 else mean + (x - mean) / (number - skipped)
+    return x, mean
+
+
+def by_svrg(problem, x, snapshot, full, index, noise, eta, clip):
+    total, clipped = np.zeros_like(x), 0
+    for step in range(len(index)):
+        plain = problem.sample_differences(x, snapshot, index[step])
+        difference = problem.sample_differences(x, snapshot, index[step], clip)
+        clipped += np.sum(np.abs(plain - difference).max(axis=1) > 1e-3)
+        x = problem.prox(x - eta * (difference + full + noise[step].astype(x.dtype)), eta)
+        total = total + x
+    assert 0 < clipped < len(index) * len(x), "some differences are clipped, and some are not"
+    return x, total
+
+
+def test_no_clip_and_no_noise_are_what_they_say(device):
+    d, rows = 5, device.asarray(make_problem(n=30, d=5)._A)
+    x, full = device.asarray(np.ones((3, d))), device.zeros((3, d))
+    silent = draws(0, sigma=0.0)
+    moved = [device.to_host(device.kernels.noisy_svrg(rows, x, 0.0 * x, full, silent, 0.1, clip, 0.0)[0])
+             for clip in (None, 100.0, 1e-9)]  # fmt: skip
+    np.testing.assert_allclose(moved[0], moved[1], atol=1e-14)
+    np.testing.assert_allclose(moved[2], np.ones((3, d)), atol=1e-8)
+    assert np.max(np.abs(moved[0] - moved[2])) > 1e-3
+
+
+def test_launches_of_a_few_steps_each_are_one_launch_of_all(one_lane, monkeypatch):
+    rows, x = make_problem(n=30, d=5)._A, np.ones((3, 5))
+    etas = [0.5 / (t + 1.0) for t in range(STEPS)]
+    index = streams("sample").integers(3, STEPS, 30)
+    whole = [*one_lane.noisy_sgd(rows, x, x, draws(3), etas, 6, 0.1, index),
+             *one_lane.noisy_svrg(rows, x, x, x, draws(3), 0.1, None, 0.1, index)]  # fmt: skip
+    monkeypatch.setattr("dprepro.kernels.LAUNCH_STEPS", 4)
+    parts = [*one_lane.noisy_sgd(rows, x, x, draws(3), etas, 6, 0.1, index),
+             *one_lane.noisy_svrg(rows, x, x, x, draws(3), 0.1, None, 0.1, index)]  # fmt: skip
+    # The sum of the iterates begins anew in the kernel's own call only.
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(("n", "d", "K"), [(200, 7, 64), (77, 54, 3), (1, 1, GROUP + 1), (MOST_CHUNKS * LANES + 5, 3, 2)])
+def test_the_full_gradient_is_that_of_array_operations(device, dtype, n, d, K):
+    if n > 1000 and isinstance(getattr(device.kernels, "_run", None), HostLauncher) and device.kernels._run._lanes > 1:
+        pytest.skip("hundreds of blocks of 32 threads tell nothing that few do not")
+    problem, backend = make_problem(n=n, d=d, dtype=dtype), device.with_dtype(dtype)
+    W = 3.0 * np.random.default_rng(2).normal(size=(K, d))
+    arrays = map(backend.asarray, (problem._A, W, problem._mean_row))
+    found = backend.to_host(backend.kernels.logistic_gradient(*arrays))
+    np.testing.assert_allclose(found, problem.gradient(W.astype(dtype)), rtol=0, atol=TOLERANCE[dtype] / 10)
+
+
+def test_the_full_gradient_has_the_same_bits_with_any_number_of_lanes(one_lane, warp):
+    """Its sums have one order, whoever takes them; a replicate's do not depend on its company either."""
+    problem = make_problem(n=77, d=11)
+    W = np.random.default_rng(2).normal(size=(10, 11))
+    found = one_lane.logistic_gradient(problem._A, W, problem._mean_row)
+    np.testing.assert_array_equal(warp.logistic_gradient(problem._A, W, problem._mean_row), found)
+    np.testing.assert_array_equal(one_lane.logistic_gradient(problem._A, W[9:], problem._mean_row), found[9:])
+
+
+def test_chunks_of_the_full_gradient_are_few_and_whole_warps():
+    for n in (1, 31, 200_000, 10**7):
+        assert chunk_rows(n) % LANES == 0
+        assert -(-n // chunk_rows(n)) <= MOST_CHUNKS
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gumbel"])
+@pytest.mark.parametrize("candidates", [1, 7, 108])
+def test_the_noisy_maximum_is_that_of_the_selection_mechanism(device, noise, candidates):
+    """Over 40 releases; a score that is not a number is found as numpy.argmax finds it."""
+    event = SelectionEvent("pick", noise, 0.5, 1.0, 40)
+    host, other = (SelectionMechanism(event, Slots(7, SLOTS, backend)) for backend in (CPU, device))
+    scores = np.random.default_rng(4).normal(size=(40, 3, candidates))
+    scores[30, 0, candidates // 2 :] = np.nan
+    scores[31, 1, :] = 0.25  # an empty slot has no noise: the first of equals is chosen
+    found = [device.to_host(other.largest(device.asarray(one))) for one in scores]
+    expected = [host.largest(one) for one in scores]
+    np.testing.assert_array_equal(found, expected)
+    assert other.drawn == host.drawn == 40
+    if candidates > 1:
+        assert np.any(np.array(expected) != np.argmax(scores, axis=2)), "noise decides some of them"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_tree_prefixes_are_those_of_the_tree_mechanism(device, dtype):
+    """All prefixes of two trees of 13 leaves, with vectors and, for the noise alone, with zeros."""
+    backend, d = device.with_dtype(dtype), 6
+    for size in (0.0, 1.0):
+        vectors = size * np.random.default_rng(5).normal(size=(2, 13, 3, d))
+        host, other = (TreeMechanism(TreeEvent("tree", 0.4, 1.0, 13, 2), d, Slots(7, SLOTS, one))
+                       for one in (CPU.with_dtype(dtype), backend))  # fmt: skip
+        for tree in vectors.astype(dtype):
+            host.start()
+            other.start()
+            for leaf in tree:
+                found, expected = backend.to_host(other.add(backend.asarray(leaf))), host.add(leaf)
+                np.testing.assert_allclose(found, expected, rtol=0, atol=4 * NORMAL)
+
+
+# ------------------------------------------------------------------------------------------------- negative controls
+
+
+@pytest.mark.parametrize(
+    ("printed", "changed"),
+    [
+        ("0xD2E7470EE14C6C93ull, x0", "0xD2E7470EE14C6C95ull, x0"),
+        ("0x9E3779B97F4A7C15ull", "0x9E3779B97F4A7C17ull"),
+        ("round < 10", "round < 9"),
+        ("x0 = c + 1,", "x0 = c,"),
+        ("high1 ^ x1 ^ key0", "high1 ^ x1 ^ key1"),
+    ],
+)
+def test_a_changed_generator_is_noticed_before_anything_runs(tmp_path, printed, changed):
+    assert printed in source()
+    mutant = Kernels(HostLauncher(tmp_path, 1, source().replace(printed, changed)), np, None)
+    with pytest.raises(UserError, match="other random words"):
+        mutant.check()
+
+
+@pytest.mark.parametrize(
+    ("printed", "changed", "claim"),
+    [
+        ("step % 2 ? pair.odd : pair.even", "pair.even", test_tree_prefixes_are_those_of_the_tree_mechanism),
+        ("const integer first_counter = first_pair * d / 4;", "const integer first_counter = first_pair * d / 4 + 1;",
+         lambda device, dtype: test_normals_are_the_host_s_up_to_rounding(device, dtype, 3, 8, 7)),
+        ("bits >> 24", "bits >> 25",
+         lambda device, dtype: test_normals_are_the_host_s_up_to_rounding(device, dtype, 3, 8, 7)),
+        ("averaged <= 1", "averaged <= 2",
+         lambda device, dtype: test_steps_on_one_record_are_those_of_array_operations(
+             device, dtype, "noisy_sgd", 0, False, 0.2)),
+        ("/ (1 + eta * l2);\n            total", "* (1 - eta * l2);\n            total",
+         lambda device, dtype: test_steps_on_one_record_are_those_of_array_operations(
+             device, dtype, "noisy_svrg", 0, False, 0.2)),
+        ("if (length > clip) turn *= clip / length;", "",
+         lambda device, dtype: test_steps_on_one_record_are_those_of_array_operations(
+             device, dtype, "noisy_svrg", 0, False, 0.2)),
+        ("value == other && place < place_of_other", "value == other && place > place_of_other",
+         lambda device, dtype: test_the_noisy_maximum_is_that_of_the_selection_mechanism(device, "laplace", 7)),
+        ("chunk < chunks; ++chunk", "chunk < chunks - 1; ++chunk",
+         lambda device, dtype: test_the_full_gradient_is_that_of_array_operations(device, dtype, 200, 7, 64)),
+    ],
+)  # fmt: skip
+def test_a_changed_kernel_fails_its_test(tmp_path, printed, changed, claim):
+    """The tests above can fail: each of these changes makes one of them do so."""
+    from dataclasses import replace
+
+    assert source().count(printed) == 1, printed
+    mutant = Kernels(HostLauncher(tmp_path, 1, source().replace(printed, changed)), np, None)
+    with pytest.raises(AssertionError):
+        claim(replace(CPU, kernels=mutant), "float64")
+
+
+def test_every_kernel_of_the_source_is_launched_by_name():
+    """What the source has and Python does not know would be tested by nobody."""
+    from pathlib import Path
+
+    text = Path(chunk_rows.__code__.co_filename).read_text(encoding="utf-8")
+    assert set(signatures(source())) == set(re.findall(r'_(?:strided|warps)\([^"]*"(?:float", ")?(\w+)"', text))
