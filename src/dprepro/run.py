@@ -364,16 +364,18 @@ class Execution:
         self._look_at(index)
         return self._oracle.sample_differences(W, V, index, clip)
 
-    def steps_in_kernel(self, mechanism: GaussianMechanism) -> bool:
+    def steps_in_kernel(self, label: str, obstacle: str = "") -> bool:
         """Whether a kernel takes the steps on one record each that an event is for; else they are array operations.
 
-        It does if the backend has kernels and the problem is the logistic loss of stored records with at most an l2 term,
-        on the whole space and not embedded, and every step looks at one record.
+        It does if the backend has kernels, the algorithm sees no obstacle, the problem is the logistic loss of stored
+        records with at most an l2 term, on the whole space and not embedded, and every step looks at one random record.
         """
         if (kernels := self._backend.kernels) is None:
             return False
-        embedded = "embedded rows" if self._embedding is not None else ""
-        return kernels.allowed(STEPS, embedded or mechanism.obstacle_to_steps or self._problem.obstacle_to_steps())
+        if not obstacle and self._embedding is not None:
+            obstacle = "embedded rows"
+        obstacle = obstacle or self.gaussian(label).obstacle_to_steps or self._problem.obstacle_to_steps()
+        return kernels.allowed(STEPS, obstacle)
 
     def descend(
         self, mechanism: GaussianMechanism, x: Array, mean: Array, etas: Sequence[float], skipped: int
@@ -459,7 +461,7 @@ class Execution:
             self._record(W)
 
     def stretches(self, rounds: int) -> Iterator[int]:
-        """Yield the lengths of stretches that the next `rounds` are cut into: none holds a recorded one but at its end."""
+        """Yield the lengths of the stretches that the next `rounds` are cut into, at the latest at a recorded one."""
         last = self._round + rounds
         ends = sorted({*self._keep, *range(self._round + LAUNCH_STEPS, last, LAUNCH_STEPS), last})
         for end in ends:

@@ -81,7 +81,7 @@ class Streams:
 
     @functools.cached_property
     def keys(self) -> np.ndarray:
-        """What a device needs to draw the same words: the Philox key of each slot, and 1, or three zeros: (slots, 3)."""
+        """What a device needs for the same words, (slots, 3): the Philox key and 1, or zeros for an empty slot."""
         found = np.zeros((self.slots, 3), dtype=np.uint64)
         for slot, words in self._words.items():
             found[slot] = [*words.key, 1]

@@ -29,7 +29,13 @@ def signatures(text: str) -> dict[str, list[str]]:
 
 
 def compiled(
-    folder: Path, *, real: str, lanes: int, text: str | None = None, main: Path | None = None, flags: tuple[str, ...] = ()
+    folder: Path,
+    *,
+    real: str,
+    lanes: int,
+    text: str | None = None,
+    main: Path | None = None,
+    flags: tuple[str, ...] = (),
 ) -> Path:
     """Compile the source, or another text in its place, to a shared library, or with a main file to a program."""
     require("gxx", shutil.which("g++") is not None, "there is no g++")
@@ -57,7 +63,7 @@ class HostLauncher:
         self._libraries: dict[str, ctypes.CDLL] = {}
         self.launched: set[str] = set()
 
-    def __call__(self, real, name, blocks, threads, shared_bytes, *arguments) -> None:
+    def __call__(self, name, real, blocks, threads, shared_bytes, *arguments) -> None:
         assert shared_bytes <= SHARED_BYTES
         types = self._signatures[name]
         assert len(types) == len(arguments), name

@@ -1,8 +1,9 @@
-"""Every kernel against the project's own NumPy code: compiled by g++ with one lane, with a warp, and on a GPU if any."""
+"""Every kernel against the project's own NumPy code: compiled by g++ with one lane and with a warp, and on a GPU."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from support import make_problem
 
 from dprepro.arrays import get_backend
 from dprepro.errors import UserError
-from dprepro.kernels import GROUP, LANES, MOST_CHUNKS, Draws, Kernels, chunk_rows
+from dprepro.kernels import GROUP, LANES, MOST_CHUNKS, SOURCE, Draws, Kernels, chunk_rows
 from dprepro.privacy.events import SelectionEvent, TreeEvent
 from dprepro.privacy.mechanisms import SelectionMechanism, Slots, TreeMechanism
 from dprepro.streams import Streams
@@ -30,8 +31,8 @@ def streams(purpose: str = "noise", slots=SLOTS) -> Streams:
     return Streams(7, slots, purpose)
 
 
-def draws(first: int, sigma: float = 0.3) -> Draws:
-    return Draws(streams("noise"), streams("sample"), first, STEPS, sigma)
+def draws(first: int, sigma: float = 0.3, index=None) -> Draws:
+    return Draws(streams("noise"), streams("sample"), first, STEPS, sigma, index)
 
 
 @pytest.mark.parametrize(("first", "count"), [(0, 9), (3, 50), (2**33 + 1, 6)])
@@ -74,19 +75,18 @@ def test_steps_on_one_record_are_those_of_array_operations(device, dtype, kernel
         index = (7 * index + 3) % 50
     noise = streams("noise").normals(first, STEPS, d, 0.3)
     start = np.random.default_rng(1).normal(size=(3, d)).astype(dtype)
-    rows = backend.asarray(problem._A)
-    handed = backend.index(index) if given else None
+    rows, handed = backend.asarray(problem._A), draws(first, index=backend.index(index) if given else None)
     if kernel == "noisy_sgd":
         etas, skipped = [0.9 / (t + 1.0) for t in range(STEPS)], first + 4
         expected = by_sgd(problem, start, index, noise, etas, first, skipped)
-        found = backend.kernels.noisy_sgd(rows, backend.asarray(start), backend.asarray(start), draws(first), etas, skipped,
-                                          l2, handed)  # fmt: skip
+        x = backend.asarray(start)
+        found = backend.kernels.noisy_sgd(rows, x, x, handed, etas, skipped, l2)
     else:
         snapshot, full = 0.5 * start, 0.1 * start[::-1].copy()
         eta, clip = np.array([[0.1], [0.2], [0.3]], dtype=dtype), 0.1
         expected = by_svrg(problem, start, snapshot, full, index, noise, eta, clip)
-        found = backend.kernels.noisy_svrg(rows, *map(backend.asarray, (start, snapshot, full)), draws(first),
-                                           backend.asarray(eta), clip, l2, handed)  # fmt: skip
+        points = map(backend.asarray, (start, snapshot, full))
+        found = backend.kernels.noisy_svrg(rows, *points, handed, backend.asarray(eta), clip, l2)
     for one, other in zip(found, expected, strict=True):
         assert np.max(np.abs(other)) > 0.3
         np.testing.assert_allclose(backend.to_host(one), other, rtol=0, atol=TOLERANCE[dtype])
@@ -117,8 +117,9 @@ def test_no_clip_and_no_noise_are_what_they_say(device):
     d, rows = 5, device.asarray(make_problem(n=30, d=5)._A)
     x, full = device.asarray(np.ones((3, d))), device.zeros((3, d))
     silent = draws(0, sigma=0.0)
-    moved = [device.to_host(device.kernels.noisy_svrg(rows, x, 0.0 * x, full, silent, 0.1, clip, 0.0)[0])
-             for clip in (None, 100.0, 1e-9)]  # fmt: skip
+    clips = (None, 100.0, 1e-9)
+    ends = [device.kernels.noisy_svrg(rows, x, 0.0 * x, full, silent, 0.1, clip, 0.0)[0] for clip in clips]
+    moved = [device.to_host(end) for end in ends]
     np.testing.assert_allclose(moved[0], moved[1], atol=1e-14)
     np.testing.assert_allclose(moved[2], np.ones((3, d)), atol=1e-8)
     assert np.max(np.abs(moved[0] - moved[2])) > 1e-3
@@ -127,27 +128,32 @@ def test_no_clip_and_no_noise_are_what_they_say(device):
 def test_launches_of_a_few_steps_each_are_one_launch_of_all(one_lane, monkeypatch):
     rows, x = make_problem(n=30, d=5)._A, np.ones((3, 5))
     etas = [0.5 / (t + 1.0) for t in range(STEPS)]
-    index = streams("sample").integers(3, STEPS, 30)
-    whole = [*one_lane.noisy_sgd(rows, x, x, draws(3), etas, 6, 0.1, index),
-             *one_lane.noisy_svrg(rows, x, x, x, draws(3), 0.1, None, 0.1, index)]  # fmt: skip
+
+    def taken():
+        given = draws(3, index=streams("sample").integers(3, STEPS, 30))
+        sgd = one_lane.noisy_sgd(rows, x, x, given, etas, 6, 0.1)
+        return [*sgd, *one_lane.noisy_svrg(rows, x, x, x, draws(3), 0.1, None, 0.1)]
+
+    whole = taken()
     monkeypatch.setattr("dprepro.kernels.LAUNCH_STEPS", 4)
-    parts = [*one_lane.noisy_sgd(rows, x, x, draws(3), etas, 6, 0.1, index),
-             *one_lane.noisy_svrg(rows, x, x, x, draws(3), 0.1, None, 0.1, index)]  # fmt: skip
-    # The sum of the iterates begins anew in the kernel's own call only.
-    for one, other in zip(whole, parts, strict=True):
+    for one, other in zip(whole, taken(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("n", "d", "K"), [(200, 7, 64), (77, 54, 3), (1, 1, GROUP + 1), (MOST_CHUNKS * LANES + 5, 3, 2)])
+@pytest.mark.parametrize(("n", "d", "K"), [(200, 7, 64), (77, 54, 3), (1, 1, GROUP + 1)])
 def test_the_full_gradient_is_that_of_array_operations(device, dtype, n, d, K):
-    if n > 1000 and isinstance(getattr(device.kernels, "_run", None), HostLauncher) and device.kernels._run._lanes > 1:
-        pytest.skip("hundreds of blocks of 32 threads tell nothing that few do not")
     problem, backend = make_problem(n=n, d=d, dtype=dtype), device.with_dtype(dtype)
     W = 3.0 * np.random.default_rng(2).normal(size=(K, d))
     arrays = map(backend.asarray, (problem._A, W, problem._mean_row))
     found = backend.to_host(backend.kernels.logistic_gradient(*arrays))
     np.testing.assert_allclose(found, problem.gradient(W.astype(dtype)), rtol=0, atol=TOLERANCE[dtype] / 10)
+
+
+def test_chunks_of_several_tiles_add_up_to_the_full_gradient(device, monkeypatch):
+    monkeypatch.setattr("dprepro.kernels.MOST_CHUNKS", 2)
+    assert chunk_rows(200) == 4 * LANES
+    test_the_full_gradient_is_that_of_array_operations(device, "float64", 200, 7, 9)
 
 
 def test_the_full_gradient_has_the_same_bits_with_any_number_of_lanes(one_lane, warp):
@@ -167,7 +173,7 @@ def test_chunks_of_the_full_gradient_are_few_and_whole_warps():
 
 @pytest.mark.parametrize("noise", ["laplace", "gumbel"])
 @pytest.mark.parametrize("candidates", [1, 7, 108])
-def test_the_noisy_maximum_is_that_of_the_selection_mechanism(device, noise, candidates):
+def test_the_noisy_maximum_is_that_of_the_selection_mechanism(device, candidates, noise):
     """Over 40 releases; a score that is not a number is found as numpy.argmax finds it."""
     event = SelectionEvent("pick", noise, 0.5, 1.0, 40)
     host, other = (SelectionMechanism(event, Slots(7, SLOTS, backend)) for backend in (CPU, device))
@@ -188,8 +194,8 @@ def test_tree_prefixes_are_those_of_the_tree_mechanism(device, dtype):
     backend, d = device.with_dtype(dtype), 6
     for size in (0.0, 1.0):
         vectors = size * np.random.default_rng(5).normal(size=(2, 13, 3, d))
-        host, other = (TreeMechanism(TreeEvent("tree", 0.4, 1.0, 13, 2), d, Slots(7, SLOTS, one))
-                       for one in (CPU.with_dtype(dtype), backend))  # fmt: skip
+        event = TreeEvent("tree", 0.4, 1.0, 13, 2)
+        host, other = (TreeMechanism(event, d, Slots(7, SLOTS, one)) for one in (CPU.with_dtype(dtype), backend))
         for tree in vectors.astype(dtype):
             host.start()
             other.start()
@@ -218,42 +224,57 @@ def test_a_changed_generator_is_noticed_before_anything_runs(tmp_path, printed, 
         mutant.check()
 
 
-@pytest.mark.parametrize(
-    ("printed", "changed", "claim"),
-    [
-        ("step % 2 ? pair.odd : pair.even", "pair.even", test_tree_prefixes_are_those_of_the_tree_mechanism),
-        ("const integer first_counter = first_pair * d / 4;", "const integer first_counter = first_pair * d / 4 + 1;",
-         lambda device, dtype: test_normals_are_the_host_s_up_to_rounding(device, dtype, 3, 8, 7)),
-        ("bits >> 24", "bits >> 25",
-         lambda device, dtype: test_normals_are_the_host_s_up_to_rounding(device, dtype, 3, 8, 7)),
-        ("averaged <= 1", "averaged <= 2",
-         lambda device, dtype: test_steps_on_one_record_are_those_of_array_operations(
-             device, dtype, "noisy_sgd", 0, False, 0.2)),
-        ("/ (1 + eta * l2);\n            total", "* (1 - eta * l2);\n            total",
-         lambda device, dtype: test_steps_on_one_record_are_those_of_array_operations(
-             device, dtype, "noisy_svrg", 0, False, 0.2)),
-        ("if (length > clip) turn *= clip / length;", "",
-         lambda device, dtype: test_steps_on_one_record_are_those_of_array_operations(
-             device, dtype, "noisy_svrg", 0, False, 0.2)),
-        ("value == other && place < place_of_other", "value == other && place > place_of_other",
-         lambda device, dtype: test_the_noisy_maximum_is_that_of_the_selection_mechanism(device, "laplace", 7)),
-        ("chunk < chunks; ++chunk", "chunk < chunks - 1; ++chunk",
-         lambda device, dtype: test_the_full_gradient_is_that_of_array_operations(device, dtype, 200, 7, 64)),
-    ],
-)  # fmt: skip
-def test_a_changed_kernel_fails_its_test(tmp_path, printed, changed, claim):
-    """The tests above can fail: each of these changes makes one of them do so."""
-    from dataclasses import replace
+def normals_hold(device):
+    test_normals_are_the_host_s_up_to_rounding(device, "float64", 3, 8, 7)
 
-    assert source().count(printed) == 1, printed
+
+def sgd_holds(device):
+    test_steps_on_one_record_are_those_of_array_operations(device, "float64", "noisy_sgd", 0, False, 0.2)
+
+
+def svrg_holds(device):
+    test_steps_on_one_record_are_those_of_array_operations(device, "float64", "noisy_svrg", 0, False, 0.2)
+
+
+def gradient_holds(device):
+    test_the_full_gradient_is_that_of_array_operations(device, "float64", 200, 7, 64)
+
+
+def maximum_holds(device):
+    test_the_noisy_maximum_is_that_of_the_selection_mechanism(device, 7, "laplace")
+
+
+def trees_hold(device):
+    test_tree_prefixes_are_those_of_the_tree_mechanism(device, "float64")
+
+
+@pytest.mark.parametrize(
+    ("claim", "printed", "changed"),
+    [
+        (normals_hold, "first_pair * d / 4;", "first_pair * d / 4 + 1;"),
+        (normals_hold, "bits >> 24", "bits >> 25"),
+        (trees_hold, "step % 2 ? pair.odd : pair.even", "pair.even"),
+        (sgd_holds, "averaged <= 1", "averaged <= 2"),
+        (sgd_holds, "drawn < n ? drawn : n - 1", "drawn < n - 1 ? drawn + 1 : 0"),
+        (svrg_holds, "0.5 * (here - there)", "0.5 * (here + there)"),
+        (svrg_holds, "if (length > clip) turn *= clip / length;", ""),
+        (svrg_holds, "total[j] += x[j];", "total[j] = x[j];"),
+        (maximum_holds, "value == other && place < place_of_other", "value == other && place > place_of_other"),
+        (maximum_holds, "centred > 0.0 ? size : -size", "size"),
+        (gradient_holds, "chunk < chunks; ++chunk", "chunk < chunks - 1; ++chunk"),
+        (gradient_holds, "begin + chunk < n ? begin + chunk : n", "begin + chunk"),
+    ],
+)
+def test_a_changed_kernel_fails_its_test(fused, tmp_path, claim, printed, changed):
+    """The tests above can fail: each of these changes makes one of them do so."""
+    assert source().count(printed) == 1
+    claim(fused)
     mutant = Kernels(HostLauncher(tmp_path, 1, source().replace(printed, changed)), np, None)
     with pytest.raises(AssertionError):
-        claim(replace(CPU, kernels=mutant), "float64")
+        claim(replace(CPU, kernels=mutant))
 
 
 def test_every_kernel_of_the_source_is_launched_by_name():
     """What the source has and Python does not know would be tested by nobody."""
-    from pathlib import Path
-
-    text = Path(chunk_rows.__code__.co_filename).read_text(encoding="utf-8")
-    assert set(signatures(source())) == set(re.findall(r'_(?:strided|warps)\([^"]*"(?:float", ")?(\w+)"', text))
+    text = SOURCE.with_suffix(".py").read_text(encoding="utf-8")
+    assert set(signatures(source())) == set(re.findall(r'self\._(?:strided|warps)\("(\w+)"', text))

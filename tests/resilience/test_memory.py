@@ -187,7 +187,9 @@ def test_a_gpu_out_of_memory_goes_on_with_half_the_chunk_and_says_so(
 
 def test_a_gpu_out_of_memory_with_the_smallest_chunks_fails_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = replace(get_backend("cpu", "float64"), budget=1 << 30, halves=True)
-    expected = r"dp_gd ran out of memory .* 16 times smaller than usual and chunks of 64 rows \(Unable .* 3\.00 GiB\): give"
+    expected = (
+        r"dp_gd ran out of memory .* 16 times smaller than usual and chunks of 64 rows \(Unable .* 3\.00 GiB\): give"
+    )
     with pytest.raises(run.RunFailed, match=expected):
         executed(monkeypatch, 9, T=10, backend=gpu, n=200)
 

@@ -186,7 +186,7 @@ def inner_steps(
     radius: float | None,
 ) -> tuple[Array, Array]:
     """Execute m inner steps from x: lines 5 to 9 of WYX17's Algorithm 1. Return the last iterate and the sum of all."""
-    if ex.steps_in_kernel(mechanism):
+    if ex.steps_in_kernel(mechanism.event.label):
         return ex.descend_around(mechanism, m, x, x_tilde, v_tilde, eta, radius)
     total = ex.zeros()
     for i, u in mechanism.sampled(m):  # 5, 6

@@ -130,7 +130,8 @@ class DPSGD(Algorithm):
         x = output = ex.start()
         chosen = ex.uniform_index(plan.T) if plan.output == "uniform" else None
         unused = {"last": plan.T, "mean": 0, "suffix": plan.T // 2}.get(plan.output, plan.T)
-        if chosen is None and plan.sampling != ONCE and ex.steps_in_kernel(ex.gaussian(STEP)):
+        obstacle = "records in their order" if plan.sampling == ONCE else "" if chosen is None else "a uniform output"
+        if ex.steps_in_kernel(STEP, obstacle):
             return _in_kernel(plan, ex, unused)
         for t, (gradient, z) in enumerate(_queries(plan, ex), start=1):
             eta = plan.step_size(t)

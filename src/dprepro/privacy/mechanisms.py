@@ -68,7 +68,7 @@ class Slots:
         return Streams(self.seed, self.replicates, purpose)
 
     def normals(self, streams: Streams, first: int, steps: int, d: int, scale: float) -> Array:
-        """Return `scale` times normals (steps, K, d) on the backend: drawn there if it has kernels, else moved there."""
+        """Return `scale` times normals (steps, K, d) on the backend: drawn there by its kernels, if any, else moved."""
         if (kernels := self.backend.kernels) is not None:
             return kernels.normals(streams, first, steps, d, scale, self.backend.dtype)
         return self.backend.asarray(streams.normals(first, steps, d, scale))

@@ -224,7 +224,7 @@ class EmpiricalRisk:
         return self._obstacle_to_kernels(noise_bytes(self.spec.d))
 
     def descend(self, x: Array, mean: Array, draws: Draws, etas: Sequence[float], skipped: int) -> tuple[Array, Array]:
-        """Return the iterate and the mean after noisy steps on one record each, by a kernel: see `Kernels.noisy_sgd`."""
+        """Return the iterate and the mean after noisy steps on a record each, by a kernel: see `Kernels.noisy_sgd`."""
         return self._kernels.noisy_sgd(self._A, x, mean, draws, etas, skipped, self.spec.regularizer.l2)
 
     def descend_around(
