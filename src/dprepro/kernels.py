@@ -69,8 +69,14 @@ class Kernels:
         self._moved: weakref.WeakKeyDictionary[Streams, Array] = weakref.WeakKeyDictionary()
 
     def allowed(self, work: str, obstacle: str) -> bool:
-        """Note who does some work, a kernel unless there is an obstacle, and return whether it is a kernel."""
-        self.paths[work] = f"array operations: {obstacle}" if obstacle else "kernel"
+        """Note who does some work, a kernel unless there is an obstacle, and return whether it is a kernel.
+
+        Both are noted where both happen: a run in one floating-point type is judged in another.
+        """
+        how = f"array operations: {obstacle}" if obstacle else "kernel"
+        noted = self.paths.setdefault(work, how)
+        if how not in noted.split("; "):
+            self.paths[work] = f"{noted}; {how}"
         return not obstacle
 
     def words(self, streams: Streams, first: int, count: int) -> Array:

@@ -1,6 +1,6 @@
 """The engine with kernels: it uses them where they apply, says so, and comes to the results of array operations.
 
-The kernels are compiled for the CPU here; on a GPU the engine takes the same way through the same Python code.
+The kernels are compiled for the CPU where there is no GPU: the engine takes the same way through the same Python code.
 """
 
 from __future__ import annotations
@@ -20,6 +20,18 @@ from dprepro.kernels import GRADIENT, NOISE, SELECTION, STEPS, TREE
 from dprepro.run import execute
 
 KERNEL = "kernel"
+
+
+@pytest.fixture(params=["host", pytest.param("gpu", marks=pytest.mark.gpu)])
+def accelerated(request):
+    """A backend with kernels, compiled for the CPU or on a GPU: the same runs on both."""
+    if request.param == "host":
+        return request.getfixturevalue("fused")
+    if problem := arrays.gpu_problem():
+        pytest.skip(problem)
+    return get_backend("gpu", "float64")
+
+
 N, D = 90, 6
 
 
@@ -57,17 +69,17 @@ BOUNDED = {"regularizer": 0.0, "constraint": "l1_ball:2"}
         ("spiderboost", {"T": 12, "q": 4}, {"regularizer": 0.0}, {NOISE, GRADIENT}),
     ],
 )
-def test_a_run_with_kernels_is_the_run_without_up_to_rounding(fused, name, letters, problem, by_kernel):
-    found, expected = ran(fused, name, letters, **problem), ran(None, name, letters, **problem)
+def test_a_run_with_kernels_is_the_run_without_up_to_rounding(accelerated, name, letters, problem, by_kernel):
+    found, expected = ran(accelerated, name, letters, **problem), ran(None, name, letters, **problem)
     assert_same(found, expected)
     assert {work for work, how in found.kernels.items() if how == KERNEL} == by_kernel
     assert expected.kernels == {}
     assert expected.circumstances == {}
 
 
-def test_the_noise_of_trees_comes_from_a_kernel(fused):
+def test_the_noise_of_trees_comes_from_a_kernel(accelerated):
     results = []
-    for backend in (fused, None):
+    for backend in (accelerated, None):
         risk = make_problem(regularizer=0.0, backend=backend, data=rows(400, 3))
         plan = get_algorithm("o2nc_first_order").plan(Setting(risk.spec, 50.0, 1e-3, "practical"))
         results.append(execute(plan, risk, seed=3, replicates=[0, 1], tile=8))
@@ -89,8 +101,10 @@ def test_the_noise_of_trees_comes_from_a_kernel(fused):
         ("dp_svrg", {"T": 2, "m": 30, "eta": 0.05, "b": 2}, {}, STEPS, "batches other than of one record"),
     ],
 )
-def test_what_kernels_do_not_cover_is_left_to_array_operations_and_noted(fused, name, letters, problem, work, reason):
-    found, expected = ran(fused, name, letters, **problem), ran(None, name, letters, **problem)
+def test_what_kernels_do_not_cover_is_left_to_array_operations_and_noted(
+    accelerated, name, letters, problem, work, reason
+):
+    found, expected = ran(accelerated, name, letters, **problem), ran(None, name, letters, **problem)
     assert found.kernels[work] == f"array operations: {reason}"
     assert_same(found, expected)
 
@@ -107,6 +121,13 @@ def test_features_beyond_a_block_s_memory_are_left_to_array_operations(fused):
     assert covered == [("float64", 122), ("float32", 122), ("float32", 123), ("float32", 250)]
     assert "6145 features" in obstacles["float32", 6145][1]
     assert obstacles["float64", 6144][1] == ""
+
+
+def test_what_a_kernel_and_array_operations_both_did_is_noted_as_both(one_lane):
+    """As for a run in single precision with 200 features that is judged in double precision."""
+    one_lane.paths.clear()
+    assert [one_lane.allowed("work", obstacle) for obstacle in ("", "too long", "", "too long")] == [True, False] * 2
+    assert one_lane.paths == {"work": "kernel; array operations: too long"}
 
 
 def test_populations_are_left_to_array_operations(fused):
@@ -140,6 +161,7 @@ def test_a_planned_release_in_a_kernel_is_counted_as_any_other(fused):
 def test_an_audit_sees_every_step_although_there_are_kernels(fused):
     from dprepro.privacy.audit import side_scores
 
+    fused.kernels.paths.clear()
     for name in ("dp_sgd", "dp_svrg"):
         algorithm = get_algorithm(name)
         case = algorithm.audit_case()
@@ -149,7 +171,7 @@ def test_an_audit_sees_every_step_although_there_are_kernels(fused):
             side_scores(algorithm, plan, case, case.rows, seed=1, replicates=70, backend=backend)
             for backend in (fused, get_backend("cpu", "float64"))
         ]
-        assert fused.kernels.paths[STEPS] == "array operations: an audit sees every step"
+        assert fused.kernels.paths.pop(STEPS) == "array operations: an audit sees every step"
         np.testing.assert_allclose(*scores, rtol=1e-4, atol=1e-4)
 
 
