@@ -461,12 +461,14 @@ class Execution:
             self._record(W)
 
     def stretches(self, rounds: int) -> Iterator[int]:
-        """Yield the lengths of the stretches that the next `rounds` are cut into, at the latest at a recorded one."""
+        """Yield the lengths of the stretches that the next `rounds` are cut into, at the latest at a recorded one.
+
+        The caller marks the end of each by a checkpoint of as many rounds.
+        """
         last = self._round + rounds
-        ends = sorted({*self._keep, *range(self._round + LAUNCH_STEPS, last, LAUNCH_STEPS), last})
-        for end in ends:
-            if self._round < end <= last:
-                yield end - self._round
+        while self._round < last:
+            recorded = min((kept for kept in self._keep if kept > self._round), default=last)
+            yield min(recorded, last, self._round + LAUNCH_STEPS) - self._round
 
     def observe(self, name: str, values: Array) -> None:
         """Add one value per replicate (K,) to a running mean; for judging a run, never for steering it.
@@ -651,7 +653,7 @@ def execute(
         judge = problem.with_dtype("float64")
         for first in sorted({r // tile * tile for r in wanted}):
             slots = [r if r in set(wanted) else None for r in range(first, first + tile)]
-            output, ex, problem = _run_tile(plan, problem, seed, slots, judge, metric, radius)
+            output, ex, problem, judge = _run_tile(plan, problem, judge, seed, slots, metric, radius)
             ex.check(plan)
             used = [slot for slot, replicate in enumerate(slots) if replicate is not None]
             observed = {name: values[used] for name, values in ex.observed().items()}
@@ -674,16 +676,23 @@ def execute(
     )
 
 
-def _run_tile(plan: Plan, problem: EmpiricalRisk, *rest: Any) -> tuple[Array, Execution, EmpiricalRisk]:
-    """Run one tile and return its output, its execution and the problem as it could be run.
+def _run_tile(
+    plan: Plan,
+    problem: EmpiricalRisk,
+    judge: EmpiricalRisk,
+    seed: int,
+    slots: Sequence[int | None],
+    metric: str | None,
+    radius: float | None,
+) -> tuple[Array, Execution, EmpiricalRisk, EmpiricalRisk]:
+    """Run one tile and return its output, its execution, and the problem and its judge as they could be run.
 
     Out of memory, it begins anew with smaller temporaries: noise is found by position, so nothing is lost. What is
-    still too much then is too much for this memory. `rest` is what else an `Execution` takes, the slots second.
+    still too much then is too much for this memory.
     """
-    slots: Sequence[int | None] = rest[1]
     while True:
         try:
-            return *_attempt(plan, problem, *rest), problem
+            return *_attempt(plan, problem, seed, slots, judge, metric, radius), problem, judge
         except MemoryError as error:
             asked = str(error) or "no more could be had"
         # Outside of the handler, which keeps the arrays of the failed attempt.
@@ -694,7 +703,7 @@ def _run_tile(plan: Plan, problem: EmpiricalRisk, *rest: Any) -> tuple[Array, Ex
                 f"{plan.algorithm} ran out of memory with temporaries {problem.backend.cut} times smaller than "
                 f"usual{chunks} ({asked}): {SHORT_OF_MEMORY}."
             )
-        problem = smaller
+        problem, judge = smaller, judge.sparing(len(slots)) or judge
 
 
 def _attempt(plan: Plan, problem: EmpiricalRisk, *rest: Any) -> tuple[Array, Execution]:

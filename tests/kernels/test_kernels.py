@@ -18,8 +18,9 @@ from dprepro.privacy.mechanisms import SelectionMechanism, Slots, TreeMechanism
 from dprepro.streams import Streams
 
 CPU = get_backend("cpu", "float64")
-# A normal number is a radius times a cosine in single precision. With errors of two units in the last place in logarithm
-# and cosine, as CUDA states them, and one in each product it is within 4e-7 of its radius, which is hardly above 5 here.
+# A normal number is a radius times a cosine in single precision. With errors of two units in the last place in
+# logarithm and cosine, as CUDA states them, and one in each product, it is within 4e-7 of its radius, which is hardly
+# above 5 here.
 NORMAL = 2e-6
 # Sums and products of a few dozen numbers near one, in another order.
 TOLERANCE = {"float32": 2e-5, "float64": 2e-6}

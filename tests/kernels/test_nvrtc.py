@@ -56,6 +56,13 @@ def test_a_mistake_in_the_source_is_an_error_with_its_line(nvrtc):
         cubin(nvrtc, wrong, "float", ARCHITECTURES[0])
 
 
+def test_cupy_has_what_a_run_short_of_memory_relies_on(nvrtc):
+    """Its error is one that `run.py` catches, and its pool can be emptied."""
+    cupy = importlib.import_module("cupy")
+    assert issubclass(cupy.cuda.memory.OutOfMemoryError, MemoryError)
+    assert callable(cupy.get_default_memory_pool().free_all_blocks)
+
+
 def array_functions(text: str) -> set[str]:
     """The names used of an array namespace `xp`: xp.name, self.xp.name, ex.xp.linalg.name, ..."""
     found = set()

@@ -19,6 +19,7 @@ from dprepro.arrays import CPU_BUDGET_BYTES, get_backend
 from dprepro.files import read_json
 from dprepro.privacy.events import DisjointGaussianEvent, TreeEvent
 from dprepro.privacy.mechanisms import TREE_STEPS, DisjointGaussianMechanism, Slots, TreeMechanism
+from dprepro.problems.erm import EmpiricalRisk
 from dprepro.stages.certify import certify_job
 from dprepro.stages.dataset import prepare
 from dprepro.stages.run import run_job
@@ -183,6 +184,20 @@ def test_a_gpu_out_of_memory_goes_on_with_half_the_chunk_and_says_so(
     result, cuts = executed(monkeypatch, fails, T=10, backend=gpu, n=200)
     assert cuts == [2**attempt for attempt in range(fails + 1)] + [2**fails]
     assert result.circumstances == {"temporaries_cut": 2**fails, "chunk_rows": chunk}
+
+
+def test_what_judges_a_run_in_double_precision_spares_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = replace(get_backend("cpu", "float32"), budget=1 << 30, halves=True)
+    problem, objective = make_problem(n=200, d=5, backend=gpu), EmpiricalRisk.objective
+    plan = get_algorithm("dp_gd").plan(Setting(problem.spec, 1.0, 1e-3, "published"), T=10, output="uniform")
+
+    def short(self, W):
+        if self.chunk_rows(W.shape[0]) > 100:
+            raise MemoryError("Unable to allocate 3.00 GiB")
+        return objective(self, W)
+
+    monkeypatch.setattr(EmpiricalRisk, "objective", short)
+    assert run.execute(plan, problem, seed=3, replicates=range(3), tile=8).chunk_rows == 100
 
 
 def test_a_gpu_out_of_memory_with_the_smallest_chunks_fails_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
