@@ -1,8 +1,8 @@
 """Randomness: one counter-based stream per replicate and purpose, drawn in blocks.
 
 A normal number depends only on (root seed, replicate, purpose, step, coordinate): neither on the replicates that
-run beside it nor on how the steps are cut into blocks. The streams are Philox 4x64-10 on the host; every backend
-receives the same numbers.
+run beside it nor on how the steps are cut into blocks. The streams are Philox 4x64-10 on the host, and every backend
+receives the same numbers; kernels on a GPU draw the same words and round normals by themselves.
 
 These generators are seeded so that experiments can be repeated. They are not fit for releasing real data.
 """
