@@ -54,7 +54,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
         "dtype": backend.dtype_name,
         "threads": threads,
         "data": {key: facts[key] for key in ("name", "checksum", "origin")},
-        **result.economy,
+        **result.circumstances,
     }
     write_json(
         out.with_suffix(".json"),
