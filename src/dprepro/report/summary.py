@@ -46,8 +46,8 @@ def scope(contents: Contents) -> Html:
     """Say what the report holds, what it does not, and what made it."""
     lines = [
         f"In it: {len(contents.experiments)} tables with a figure each on {', '.join(contents.papers)}; "
-        f"root seed {contents.setting.seed}; {duration(cpu_seconds(all_jobs(contents)))} of CPU time, preparing data not counted. "
-        f"Made by {_commits(all_jobs(contents))}.",
+        f"root seed {contents.setting.seed}; {duration(cpu_seconds(all_jobs(contents)))} of CPU time, preparing data "
+        f"not counted. Made by {_commits(all_jobs(contents))}.",
         *_left_out(contents),
     ]
     return tag("ul", *(tag("li", line) for line in lines))

@@ -56,7 +56,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
         "threads": threads,
         "libraries": versions(spec["algorithm"]),
         "data": {key: facts[key] for key in ("name", "checksum", "origin")},
-        **result.economy,
+        **result.circumstances,
     }
     write_json(
         out.with_suffix(".json"),

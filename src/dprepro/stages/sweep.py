@@ -93,7 +93,7 @@ def _run_point(
         "samples": result.samples_used,
         "seconds": float(result.seconds[-1]),
         "seconds_cpu": time.process_time() - started,
-        **result.economy,
+        **result.circumstances,
     }
     return record, _metric(spec, result, optimum, problem), result.final_objective
 
