@@ -28,6 +28,11 @@ def use_this_interpreter() -> None:
         os.environ[variable] = folder + (os.pathsep + before if before else "")
 
 
+def take_no_gpu() -> None:
+    """Keep the jobs of this Snakemake from taking a GPU that was not allotted to them."""
+    os.environ["DPREPRO_DEVICE"] = "cpu"
+
+
 @functools.cache
 def code(stage: str, *, algorithm: str = "", dataset: str = "", target: str = "", kind: str = "") -> str:
     """Return the digest of a stage's sources as they are when the workflow starts."""
