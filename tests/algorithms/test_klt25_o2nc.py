@@ -889,9 +889,12 @@ def test_published_multi_pass_noise_with_constant_one_is_not_private():
     Of 8 gradients each moves by 2 L/n, mu = 2 sqrt(8)/sqrt(8 ln(1e6)) = 0.538. With 30 for the constant all is private.
     """
     letters = {**SMALL, "T": 64, "Sigma": 8, "estimator": "frame"}
-    small, large = (account(planned("o2nc_multi_pass", spec_of(1000, 4), c=c, **letters).events, 1e-6) for c in (1, 30))
-    assert 2.2 < small.lower == pytest.approx(gaussian_epsilon(2.0 / math.sqrt(math.log(1e6)), 1e-6))
-    assert large.epsilon < 1.0
+    small, large = (certify(planned("o2nc_multi_pass", spec_of(1000, 4), c=c, **letters)) for c in (1, 30))
+    certain = gaussian_epsilon(2.0 / math.sqrt(math.log(1e6)), 1e-6)
+    assert 2.2 < certain < small["epsilon_accounted"]
+    assert small["epsilon_lower"] == pytest.approx(certain)
+    assert small["verdict"] == f"not private as published (epsilon at least {certain:.4g})"
+    assert large["epsilon_accounted"] < 1.0
 
 
 def test_many_passes_claim_no_more_than_their_gradients_certainly_spend():
