@@ -723,6 +723,56 @@ def test_a_practical_run_needs_a_sample_for_every_step():
         planned("o2nc_zero_order", spec_of(1511), variant="practical", M=32, Sigma=32, T=768)
 
 
+def test_where_every_step_is_a_gradient_no_sample_is_kept_for_differences():
+    """100 steps of 100 samples take all 10,000; single precision depends on no difference that is never released."""
+    letters = {"Sigma": 1, "B1": 100, "T": 100, "M": 4}
+    plan = planned("o2nc_first_order", spec_of(10**4), variant="practical", **letters)
+    assert (plan.B1, plan.periods, plan.gradient_evaluations) == (100, 100, 10**4)
+    with pytest.raises(VacuousSetting, match="from n = 10000"):
+        planned("o2nc_first_order", spec_of(10**4 - 1), variant="practical", **letters)
+    rough = make_problem(n=120, d=2, loss="absolute", regularizer=0.0, dtype="float32")
+    letters = {"alpha": 0.1, "D": 1e-5, "M": 2, "T": 4, "Sigma": 1, "B1": 30, "B2": 10}
+    plan = planned("o2nc_first_order", rough.spec, variant="practical", **letters)
+    assert plan.events[0].sensitivity < _o2nc.COARSE
+    assert np.all(np.isfinite(execute(plan, rough, seed=0, replicates=[0]).w))
+
+
+@pytest.mark.parametrize(
+    ("name", "letters"),
+    [
+        ("zhang24", {"alpha": 1e-300, "T": 10, "M": 2}),
+        ("o2nc_first_order", {"D": 1e-300, "T": 10, "M": 2}),
+        ("o2nc_multi_pass", {"alpha": 1e-300, "T": 10, "M": 2}),
+        ("o2nc_multi_pass", {"beta": 1e-200}),
+    ],
+)
+def test_steps_that_are_no_numbers_to_compute_with_are_refused(name, letters):
+    with pytest.raises(UserError, match="too far from alpha"):
+        planned(name, spec_of(), variant="certified", **letters)
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_the_certificate_of_printed_noise_says_that_the_printed_index_is_not_run(name):
+    letters = {**SMALL, **BATCHES, "m": 7}
+    published, certified = (
+        planned(name, spec_of(120, 7), variant=variant, **letters).conditions for variant in ("published", "certified")
+    )
+    (told,) = (condition for condition in published if "TREE(t mod Sigma)" in condition.detail)
+    assert told.privacy
+    assert "run with leaves 1 to Sigma" in told.detail
+    assert not any("TREE" in condition.detail for condition in certified)
+
+
+def test_the_bound_counts_the_steps_of_whole_windows_alone():
+    """T from M to 2 M - 1 has one window, and the steps behind it are dropped."""
+    bounds = {
+        T: _o2nc.stationarity_bound(1.0, 1.0, _o2nc.Shape(2.0**-10, 2**10, T, 1, 1, 1), 0.0)
+        for T in (1024, 1025, 2047, 2048)
+    }
+    assert bounds[1024] == bounds[1025] == bounds[2047] == pytest.approx(2.0 + 2.5 / 32)
+    assert bounds[2048] == pytest.approx(1.0 + 2.5 / 32)
+
+
 @pytest.mark.parametrize("name", SINGLE)
 def test_practical_letters_fill_the_samples_and_have_the_least_planned_error(name):
     algorithm, setting = get_algorithm(name), Setting(spec_of(10**5), 1.0, 1e-6, "practical")

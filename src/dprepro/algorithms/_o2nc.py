@@ -48,6 +48,8 @@ ALPHA, PHI = 0.1, 1.0
 WINDOWS, MOST_WINDOW = 24, 2**12
 # Sensitivities below this part of L are too close to the rounding of single precision, 6e-8 of a number.
 COARSE = 1e-4
+# D may be so many times larger or smaller than alpha.
+FURTHEST = 1e100
 # Letters that are tried for the best bound.
 POWERS = tuple(2**k for k in range(20))
 # E |z_t - z_{t-1}|^2 over (2 D)^2 for two steps of length D in one direction and uniform s_t; it is never more.
@@ -148,14 +150,20 @@ def _check_precision(plan: O2NCPlan, ex: Execution) -> None:
     """Refuse single precision where a record moves a release by little more than the rounding of estimates."""
     if not math.isfinite(plan.epsilon):
         return
-    bounds = [
-        [event.sensitivity, event.first or event.sensitivity] for event in plan.events if isinstance(event, TreeEvent)
-    ]
-    bounds += [[part.sensitivity for part in event.parts] for event in plan.events if isinstance(event, GaussianEvent)]
-    smallest = min(itertools.chain.from_iterable(bounds))
+    smallest = min(itertools.chain.from_iterable(_moves(event) for event in plan.events))
     if smallest < COARSE * plan.L:
         who = f"{plan.algorithm} with a sensitivity of {smallest:.1e} runs"
         ex.require_double(who, "rounding of its estimates would add to it")
+
+
+def _moves(event: Event) -> Iterator[float]:
+    """Yield how far a record moves each kind of release of an event; a tree of one leaf has the first kind alone."""
+    if isinstance(event, TreeEvent):
+        yield event.sensitivity if event.first is None else event.first
+        if event.leaves > 1:
+            yield event.sensitivity
+    elif isinstance(event, GaussianEvent):
+        yield from (part.sensitivity for part in event.parts)
 
 
 def _uniform_numbers(plan: O2NCPlan, ex: Execution) -> Iterator[Array]:
@@ -356,7 +364,7 @@ class SinglePass(Algorithm):
         """Return D, M and T for n samples as real numbers."""
         T = given.get("T") or n / 2.0
         D = given.get("D") or self._printed_D(setting, given, T)
-        return D, given.get("M") or alpha_of(given) / (4.0 * D), T
+        return D, window_length(given, D), T
 
     def _printed_D(self, setting: Setting, given: Letters, T: float) -> float:
         """Return the smallest of the theorem's four terms, with its constants as 1 and without logarithms."""
@@ -451,6 +459,17 @@ def decided(given: Letters) -> bool:
     return "T" in given and bool({"M", "D"} & set(given))
 
 
+def window_length(given: Letters, D: float) -> float:
+    """Return M as given, else alpha/(4 D); refuse a D so far from alpha that squares of their ratio overflow."""
+    alpha = alpha_of(given)
+    if not (alpha <= FURTHEST * D and D <= FURTHEST * alpha):
+        raise UserError(
+            f"Steps of D = {D:g} are too far from alpha = {alpha:g} to compute with: give D and M, or an alpha and a Phi "
+            "that are nearer to 1."
+        )
+    return float(given.get("M") or alpha / (4.0 * D))
+
+
 def check_window(name: str, alpha: float, D: float, M: float) -> None:
     """Refuse steps so long that no window of theirs stays within alpha, whatever n is."""
     if M < 1.0 - 1e-9:
@@ -493,8 +512,9 @@ def _practical_shapes(setting: Setting, given: Letters) -> Iterator[Shape]:
         for Sigma in periods_to_try(given, T):
             periods = -(-T // Sigma)
             if "B1" in given:
-                B1 = given["B1"]
-                B2 = given.get("B2") or (n - periods * B1) // max(1, T - periods)
+                B1, later = given["B1"], T - periods
+                # Where every step is a gradient no batch of differences is taken.
+                B2 = given.get("B2") or ((n - periods * B1) // later if later else 1)
             else:
                 B2 = given.get("B2") or _shared_batch(n, T, Sigma)
                 B1 = Sigma * B2
@@ -506,7 +526,7 @@ def _practical_shapes(setting: Setting, given: Letters) -> Iterator[Shape]:
 def windows_to_try(given: Letters, alpha: float) -> Iterator[tuple[int, float]]:
     """Yield M and D: as given, else powers of two and D = alpha/M."""
     if "M" in given or "D" in given:
-        M = given.get("M") or max(1, int(alpha / given["D"] + 1e-9))
+        M = given.get("M") or max(1, int(4.0 * window_length(given, given["D"]) + 1e-9))
         yield M, given.get("D", alpha / M)
         return
     M, longest = 1, min(MOST_WINDOW, given.get("T", MOST_WINDOW))
@@ -621,8 +641,12 @@ def informative_from(bound: Callable[[float], float]) -> float:
 
 
 def stationarity_bound(Phi: float, L: float, shape: Shape, error: float) -> float:
-    """Return 2 Phi/(D T) + 5 G1/(2 sqrt(M)) + 2 G0: Proposition 2.6 with constants that hold."""
-    return 2.0 * Phi / (shape.D * shape.T) + 2.5 * math.hypot(L, error) / math.sqrt(shape.M) + 2.0 * error
+    """Return 2 Phi/(D T) + 5 G1/(2 sqrt(M)) + 2 G0: Proposition 2.6 with constants that hold.
+
+    T counts the steps of whole windows, over which equation (18) averages; those behind the last are dropped.
+    """
+    in_windows = shape.T // shape.M * shape.M
+    return 2.0 * Phi / (shape.D * in_windows) + 2.5 * math.hypot(L, error) / math.sqrt(shape.M) + 2.0 * error
 
 
 def conditions(
@@ -649,7 +673,15 @@ def conditions(
     )
     if noise_constant and setting.variant == "published" and setting.noisy:
         text = "epsilon <= 1, for which noise of this form is proved"
-        found += (Condition(text, setting.epsilon <= 1.0, f"epsilon = {setting.epsilon:g}", privacy=True),)
+        found += (
+            Condition(text, setting.epsilon <= 1.0, f"epsilon = {setting.epsilon:g}", privacy=True),
+            Condition(
+                "every estimate of a period has noise of its tree",
+                True,
+                "as printed, TREE(t mod Sigma) leaves the last one without; run with leaves 1 to Sigma",
+                privacy=True,
+            ),
+        )
     return found
 
 

@@ -42,6 +42,7 @@ from dprepro.algorithms._o2nc import (
     state_condition,
     stationarity_bound,
     step_size,
+    window_length,
     windows_to_try,
 )
 from dprepro.algorithms.base import Algorithm, Letter, Setting, UtilityBound, refuse_vacuous
@@ -251,7 +252,7 @@ def _real(setting: Setting, given: Letters, n: float) -> tuple[float, float, flo
     """
     alpha, L, beta = alpha_of(given), setting.problem.G, _beta(setting, given, n)
     D = given.get("D") or alpha * (beta / L) ** 2
-    M = given.get("M") or alpha / (4.0 * D)
+    M = window_length(given, D)
     T = given.get("T") or given.get("Phi", PHI) * L**2 / (alpha * beta**3)
     return D, M, T, given.get("Sigma") or alpha / (D * math.sqrt(setting.problem.d))
 
