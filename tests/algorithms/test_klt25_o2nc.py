@@ -947,6 +947,58 @@ def test_published_multi_pass_noise_with_constant_one_is_not_private():
     assert large["epsilon_accounted"] < 1.0
 
 
+@pytest.mark.parametrize(
+    ("loss", "radius"), [("capped_absolute:8", 4.0), ("ramp:0.33541", 0.25), ("ramp:1", 50.0), ("absolute", math.inf)]
+)
+def test_a_loss_is_as_steep_as_it_can_be_over_its_linear_radius_and_no_further(loss, radius):
+    """The longest run of the slope 1 on a fine grid of residuals."""
+    found = get_loss(loss)
+    assert found.linear_radius == radius
+    u = np.arange(-110.0, 110.0, 1e-3) + 5e-4
+    steep = np.flatnonzero(np.diff(np.concatenate([[0], found.derivative(np, u, 0.0 * u) > 1 - 1e-9, [0]]).astype(int)))
+    longest = np.max(np.diff(steep)[::2]) * 1e-3
+    assert longest == pytest.approx(min(2.0 * radius, 110.0), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "letters"),
+    [
+        ("o2nc_zero_order", {**BATCHES, "estimator": "frame"}),
+        ("o2nc_first_order", BATCHES),
+        ("o2nc_multi_pass", {"estimator": "frame"}),
+    ],
+)
+def test_only_a_loss_that_is_linear_where_an_estimator_looks_is_known_to_spend_what_is_accounted(name, letters):
+    """alpha = 0.5; many passes take 8 steps of 0.1 and look as far as 1.3. In single passes gradients decide the noise."""
+    many = name == "o2nc_multi_pass"
+    first = {**SMALL, "D": 0.1 if many else 0.01, **letters}
+
+    def lower(loss, **changed):
+        plan = planned(name, spec_of(120, 7, loss), variant="certified", **{**first, **changed})
+        found = certify(plan)
+        assert found["epsilon_accounted"] > 0.9
+        return found["epsilon_lower"]
+
+    assert min(lower(loss) for loss in ("absolute", "huber:1", "capped_absolute:8")) > (0.1 if many else 0.99)
+    assert [lower(loss) for loss in ("ramp:0.33541", "phase:0", "relu_network:7", "logistic")] == [0.0] * 4
+    assert lower("ramp:0.33541", alpha=0.2, D=0.001) > (0.1 if many else 0.99)
+    assert (lower("capped_absolute:2") == 0.0) == many
+
+
+@pytest.mark.parametrize(("loss", "least", "most"), [("absolute", 1.0 - 1e-9, 1.0), ("ramp:0.33541", 0.5, 0.7)])
+def test_no_frame_sees_the_steepest_slope_of_a_wave_that_is_shorter_than_its_directions(loss, least, most):
+    """alpha = 1 and a wave of period 1; residuals from -3 to 3, 100 frames."""
+    found, d, K = get_loss(loss), 4, 400
+    z = np.zeros((K, d))
+    z[:, 0] = np.linspace(-3.0, 3.0, K)
+    longest = 0.0
+    for seed in range(100):
+        ex = Sampled(d, lambda points: found.value(np, points[..., 0], 0.0), replicates=K, seed=seed)
+        estimator = Frame(ex, scene_of(Frame, d, alpha=1.0), d)
+        longest = max(longest, float(np.max(np.linalg.norm(estimator.gradient(z, Batch(1)), axis=1))))
+    assert least <= longest <= most + 1e-9
+
+
 def test_many_passes_claim_no_more_than_their_gradients_certainly_spend():
     """No difference is 2 D long with certainty: with frames and beta = 0.2, c = 12 is not shown to be too little."""
     certified = certify(planned("o2nc_multi_pass", spec_of(), variant="certified", beta=0.2))

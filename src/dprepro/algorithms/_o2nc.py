@@ -261,7 +261,7 @@ class SinglePass(Algorithm):
             gradient_evaluations=counts if kind.asks_for == "gradients" else 0,
             function_evaluations=counts if kind.asks_for == "values" else 0,
             utility=self._utility(setting, given),
-            events=_events(setting, kind.gradient_is_attained(scene), certain, shape, sensitivities, sigma),
+            events=_events(setting, gradient_is_attained(setting, kind, scene, 0.0), certain, shape, sensitivities, sigma),
             conditions=conditions(setting, given, shape, error, noise_constant=True, shared=shares_directions(kind)),
             alpha=alpha_of(given),
             D=shape.D,
@@ -549,6 +549,16 @@ def periods_to_try(given: Letters, T: int) -> Iterator[int]:
 def _sensitivities(bounds: Bounds, shape: Shape) -> tuple[float, float]:
     """Return how far a replaced record moves the first leaf of a tree and any other: twice what it adds."""
     return 2.0 * bounds.gradient / shape.B1, 2.0 * bounds.difference / shape.B2
+
+
+def gradient_is_attained(setting: Setting, kind: type[Estimator], scene: Scene, moved: float) -> bool:
+    """Whether some sample is known to add all of the bound to a gradient, at every point within `moved` of one.
+
+    Its loss must be linear with the slope L wherever the estimator looks, in the ball of radius alpha around a point.
+    """
+    problem = setting.problem
+    seen = problem.row_norm * (scene.alpha + moved)
+    return kind.gradient_is_attained(scene) and problem.loss.linear_radius >= seen
 
 
 def left_delta(setting: Setting, certain: bool) -> Setting:

@@ -32,6 +32,7 @@ from dprepro.algorithms._o2nc import (
     check_window,
     conditions,
     decided,
+    gradient_is_attained,
     left_delta,
     periods_to_try,
     planned_error,
@@ -382,7 +383,8 @@ def _events(
 ) -> tuple[Event, ...]:
     n, bounds = setting.problem.n, kind.bounds(scene)
     parts = [(QueryPart(2.0 * bound / n, n, n),) for bound in (bounds.gradient, bounds.difference)]
-    attained = kind.gradient_is_attained(scene)
+    # One sample must attain all gradients of a run, whose points are at most D T from the first.
+    attained = gradient_is_attained(setting, kind, scene, shape.D * shape.T)
     events: list[Event] = [GaussianEvent(GRADIENT, sigmas[0], parts[0], shape.periods, attained=attained)]
     if later := shape.T - shape.periods:
         # No difference is at the largest distance with certainty.
