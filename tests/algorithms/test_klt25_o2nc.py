@@ -1383,10 +1383,15 @@ def test_the_planned_error_of_the_oracle_is_above_the_measured_one(name, B2, let
 
 @pytest.mark.parametrize(
     ("name", "letters", "known"),
-    [("o2nc_first_order", {}, 2.83e5), ("zhang24", {}, 1.53e6), ("o2nc_multi_pass", {"oracle": "first_order"}, 2.4e3)],
+    [
+        ("o2nc_first_order", {}, 2.86e5),
+        ("zhang24", {}, 1.54e6),
+        ("o2nc_multi_pass", {"oracle": "first_order"}, 2.41e3),
+        ("o2nc_multi_pass", {"oracle": "first_order", "noise": "distance"}, 1.77e3),
+    ],
 )
-def test_even_the_best_letters_say_nothing_below_some_n(name, letters, known):
-    """d = 10, alpha = 0.1, Phi = L = epsilon = 1, certified noise: from which n some letters have a bound below L."""
+def test_letters_that_are_powers_of_two_have_a_bound_that_says_something_from_some_n_on(name, letters, known):
+    """d = 10, alpha = 0.1, Phi = L = epsilon = 1, certified noise: from which n some of them have a bound below L."""
     algorithm, setting = get_algorithm(name), Setting(spec_of(1, 10), 1.0, 1e-6, "certified")
     found = informative_from(lambda n: algorithm.best_bound(setting, letters, n))
     assert found == pytest.approx(known, rel=0.03)
@@ -1397,3 +1402,12 @@ def test_even_the_best_letters_say_nothing_below_some_n(name, letters, known):
     value = float(condition.detail.removeprefix("bound / L = "))
     assert condition.holds == (value < 1.0)
     assert value >= 0.99 * algorithm.best_bound(setting, letters, 10**5)
+
+
+def test_other_letters_than_powers_of_two_say_something_from_a_smaller_n_on():
+    """At 230,000 samples no powers of two have a bound below L, and these letters have."""
+    algorithm, setting = get_algorithm("o2nc_first_order"), Setting(spec_of(230_000, 10), 1.0, 1e-6, "certified")
+    letters = {"alpha": 0.1, "M": 91, "D": 0.1 / 91, "T": 5187, "Sigma": 30, "B1": 532, "B2": 27}
+    (condition,) = (c for c in algorithm.plan(setting, **letters).conditions if "is below L" in c.text)
+    assert condition.holds
+    assert algorithm.best_bound(setting, {}, 230_000) > 1.0

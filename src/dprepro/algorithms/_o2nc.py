@@ -301,8 +301,9 @@ class SinglePass(Algorithm):
     def best_bound(self, setting: Setting, given: Letters, n: float) -> float:
         """Return the least `stationarity_bound` over L that n samples have with any M, Sigma and B2, powers of two.
 
-        D = alpha/M and B1 = Sigma B2. The bound says nothing where it is 1 or more: every gradient is at most L long.
-        Where samples share directions it leaves out their error, see `_oracle_error`.
+        D = alpha/M and B1 = Sigma B2; other letters may have a smaller one, by a tenth or so. The bound says nothing
+        where it is 1 or more: every gradient is at most L long. Where samples share directions it leaves out their
+        error, see `_oracle_error`.
         """
         at_n = replace(setting, problem=replace(setting.problem, n=int(n)))
         kind, alpha = self._kind(at_n, given), alpha_of(given)

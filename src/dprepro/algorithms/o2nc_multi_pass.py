@@ -162,7 +162,7 @@ class O2NCMultiPass(Algorithm):
         )
 
     def best_bound(self, setting: Setting, given: Letters, n: float) -> float:
-        """Return the least `stationarity_bound` over L, on the empirical loss, with any M, T/M and Sigma."""
+        """Return the least `stationarity_bound` over L, on the empirical loss, with M, T/M and Sigma powers of two."""
         at_n = replace(setting, problem=replace(setting.problem, n=int(n)))
         _, kind, noise = _choices(at_n, given)
         Phi, L, least = given.get("Phi", PHI), setting.problem.G, math.inf

@@ -25,7 +25,7 @@ __all__ = ["summary", "table"]
 # The setting in which it is asked from which n the bounds say anything; L = 1.
 EPSILON, DELTA, ALPHA, PHI, DIMENSIONS = 1.0, 1e-6, 0.1, 1.0, (10, 100)
 # Letters of a line that decide its bound.
-_LETTERS = ("oracle", "estimator")
+_LETTERS = ("oracle", "estimator", "noise")
 _ERROR = "Goldstein stationarity: exponent in n"
 _SAMPLES_HELP = (
     "How the samples grow that bring the Goldstein stationarity within the radius 2 alpha down to half of that of "
@@ -39,8 +39,9 @@ _SAMPLES_HELP = (
 )
 _GUARANTEES_HELP = (
     "`below L from n`: from there on the bound of Proposition 2.6 with explicit constants, the estimator and noise "
-    "of the line and the best windows, periods and batches, says more than that gradients are at most L long (alpha "
-    f"= {ALPHA:g}, Phi = {PHI:g}, L = 1, epsilon = {EPSILON:g}, delta = {DELTA:g}); that of many passes is on the "
+    "of the line and the best windows, periods and batches that are powers of two, is shown to say more than that "
+    f"gradients are at most L long (alpha = {ALPHA:g}, Phi = {PHI:g}, L = 1, epsilon = {EPSILON:g}, delta = "
+    f"{DELTA:g}); other letters may do so from a somewhat smaller n on. That of many passes is on the "
     "loss over their samples, and those with values of the loss (zero-order, Zhang et al.) leave out the error of "
     "directions that samples share. Noise as printed has the estimator of the other variants: with the printed one "
     "the number of directions is out of reach. `error in n`: exponents of the stationarity on natural problems, in "
