@@ -43,7 +43,7 @@ _BLOCK = 2**21
 class Differentiable(Protocol):
     """What a certificate needs of a risk: its gradient, defined at almost every point."""
 
-    def gradient(self, W: Array) -> Array:
+    def gradient(self, W: Array, /) -> Array:
         """Return the gradient at each row of W: (K, d) -> (K, d)."""
 
 

@@ -186,6 +186,13 @@ def _squares(m: int, z: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return z * first + C * turned, first, turned
 
 
+def sphere_tail(m: int, a: Any) -> Any:
+    """Return P(v > a) for -1 <= a <= 1, v a coordinate on the unit sphere of R^m, m >= 2."""
+    from scipy.special import betainc
+
+    return betainc(0.5 * (m - 1), 0.5 * (m - 1), 0.5 * (1.0 - a))
+
+
 def _tails(m: int, z: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return P(z + C v > 0) and the first two moments of v there, v a coordinate on the unit sphere of R^m."""
     z, C = np.broadcast_arrays(z, C)
@@ -193,12 +200,10 @@ def _tails(m: int, z: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray
     if m == 1:
         high, low = 0.5 * (a < 1.0), 0.5 * (a <= -1.0)
         return high + low, high - low, high + low
-    from scipy.special import betainc
-
     half = 0.5 * (m - 1)
     M0 = np.where(a < 0.0, 1.0, 0.0)
     inside = np.abs(a) < 1.0
-    M0[inside] = betainc(half, half, 0.5 * (1.0 - a[inside]))
+    M0[inside] = sphere_tail(m, a[inside])
     top = math.exp(math.lgamma(half + 0.5) - math.lgamma(half + 1.0)) / (2.0 * math.sqrt(math.pi))
     M1 = top * (1.0 - a * a) ** half
     return M0, M1, ((m - 1) * a * M1 + M0) / m
