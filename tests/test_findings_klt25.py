@@ -97,7 +97,13 @@ PLANTED = [
     (klt25.judge_sphere_or_ball, SPHERE, {"rows.0.sphere": 0.61}, f"{CONTRADICTED}; with the ball", HOLDS),
     (klt25.judge_sphere_or_ball, SPHERE, {"rows.0.ball": 0.5}, CONTRADICTED, CONTRADICTED),
     (klt25.judge_shrunk_difference, SHRUNK, {"rows.0.drawn": 1.0005}, CONTRADICTED, HOLDS),
-    (klt25.judge_tight_gap, GAP, {"d.slope": 0.4, "d.low": 0.3}, f"{HOLDS}: the exponents of the bound are attained", UNDECIDED),
+    (
+        klt25.judge_tight_gap,
+        GAP,
+        {"d.slope": 0.4, "d.low": 0.3},
+        f"{HOLDS}: the exponents of the bound are attained",
+        UNDECIDED,
+    ),
     (klt25.judge_tight_gap, GAP, {"n.slope": -0.3, "n.low": -0.4}, HOLDS, CONTRADICTED),
     (klt25.judge_benign_gap, BENIGN, {"d.high": 0.5}, f"{HOLDS}, and is not tight", UNDECIDED),
     (klt25.judge_benign_gap, BENIGN, {"d.high": 0.9, "d.low": 0.6}, HOLDS, CONTRADICTED),
@@ -199,7 +205,9 @@ def test_the_share_of_a_frames_bound_is_that_of_estimates_before_they_are_clippe
     """Planted bug: a bound ten times too small would be seen, as nothing is shortened to it."""
     bounds = Frame.bounds
     monkeypatch.setattr(
-        Frame, "bounds", classmethod(lambda cls, scene: replace(bounds(scene), difference=0.1 * bounds(scene).difference))
+        Frame,
+        "bounds",
+        classmethod(lambda cls, scene: replace(bounds(scene), difference=0.1 * bounds(scene).difference)),
     )
     assert klt25._largest_share(8, 5, 100) > 3.0
 

@@ -111,7 +111,9 @@ def test_bounds_say_something_from_a_number_on_that_is_that_of_the_lines_own_let
 
     def many(estimator, oracle, noise):
         letters = json.dumps({"estimator": estimator, "oracle": oracle, "noise": noise})
-        (line,) = klt25_table1.guarantees(ROWS[ROWS["method"] == MULTI], FRAME.assign(letters=letters)).to_dict("records")
+        (line,) = klt25_table1.guarantees(ROWS[ROWS["method"] == MULTI], FRAME.assign(letters=letters)).to_dict(
+            "records"
+        )
         return line["below L from n, d = 10"]
 
     assert useful[MULTI, "practical"] == many("difference_set", "first_order", "distance")

@@ -261,7 +261,9 @@ class SinglePass(Algorithm):
             gradient_evaluations=counts if kind.asks_for == "gradients" else 0,
             function_evaluations=counts if kind.asks_for == "values" else 0,
             utility=self._utility(setting, given),
-            events=_events(setting, gradient_is_attained(setting, kind, scene, 0.0), certain, shape, sensitivities, sigma),
+            events=_events(
+                setting, gradient_is_attained(setting, kind, scene, 0.0), certain, shape, sensitivities, sigma
+            ),
             conditions=conditions(setting, given, shape, error, noise_constant=True, shared=shares_directions(kind)),
             alpha=alpha_of(given),
             D=shape.D,

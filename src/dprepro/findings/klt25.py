@@ -634,7 +634,11 @@ def judge_tight_gap(numbers: Numbers) -> Finding:
         "population's norm is exact, the sample's a bound by one gradient, so that the gap is at least this",
         rule=f"its exponents are attained if both slopes are within {EXPONENT_TOLERANCE:g} of 1/2 and -1/2; contradicted "
         "if an interval lies above them by more; else not decided. That no instance has a larger gap is not computed",
-        verdict=f"{HOLDS}: the exponents of the bound are attained" if all(near) else CONTRADICTED if faster else UNDECIDED,
+        verdict=f"{HOLDS}: the exponents of the bound are attained"
+        if all(near)
+        else CONTRADICTED
+        if faster
+        else UNDECIDED,
         numbers=numbers,
     )
 

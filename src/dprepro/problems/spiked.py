@@ -20,11 +20,8 @@ from dprepro.arrays import Backend
 from dprepro.errors import UserError
 from dprepro.nonsmooth_losses import Hinges, NonsmoothLoss
 from dprepro.problems.erm import Array, ProblemSpec
-from dprepro.problems.sampled import SampledPopulation, sphere_quadrature
+from dprepro.problems.sampled import SampledPopulation
 from dprepro.streams import Streams
-
-# Nodes of the one quadrature of a smoothed gradient.
-NODES = 96
 
 
 class Profile(NamedTuple):
@@ -40,7 +37,7 @@ class SpikedPopulation(SampledPopulation):
 
     A label is uniform within `spread` of `centre`, and with probability `outliers` of `centre + gap`. With r the
     largest of ||w||, the labels and the places of kinks, the objective is exact to about 1e-15 r^2/spread and the
-    gradient to 1e-15 r/spread, without a spread to 1e-15 r and 1e-15; `smoothed_gradient` has one quadrature.
+    gradient to 1e-15 r/spread, without a spread to 1e-15 r and 1e-15.
     """
 
     name = "population_spiked"
@@ -76,27 +73,6 @@ class SpikedPopulation(SampledPopulation):
         A, C = self._tau * first, self._kappa * rho
         value, along, turned = self._means(self.spec.d - 1, A, C)
         return Profile(value, self._tau * along, self._kappa * turned)
-
-    def smoothed_gradient(self, W: Array, alpha: float) -> Array:
-        """Return the gradient of F_alpha at each row of W: (K, d) -> (K, d).
-
-        As rows have the norm 1, <x, w + alpha b> = A + C v + alpha c with c a coordinate of a point of the ball. The
-        wider of the two terms is averaged in closed form, over the narrower one goes the quadrature. It is exact to
-        1e-2 for d = 2, 1e-3 for d = 3, 1e-4 from d = 4 and 1e-8 from d = 10 on.
-        """
-        first, across = _parts(self.backend.to_host(W))
-        rho = np.linalg.norm(across, axis=1)
-        A, C, m = self._tau * first, self._kappa * rho, self.spec.d - 1
-        along, turned = np.empty_like(A), np.empty_like(A)
-        narrow = alpha >= C
-        v, weights = sphere_quadrature(m, NODES)
-        at, scale = A[narrow, None] + C[narrow, None] * v, np.full((1, 1), float(alpha))
-        slopes = self._means(self.spec.d + 2, at, scale)[1]
-        along[narrow], turned[narrow] = slopes @ weights, slopes @ (weights * v)
-        c, weights = sphere_quadrature(self.spec.d + 2, NODES)
-        _, slopes, turns = self._means(m, A[~narrow, None] + alpha * c, C[~narrow, None])
-        along[~narrow], turned[~narrow] = slopes @ weights, turns @ weights
-        return self._turned(self._tau * along, self._kappa * turned, across, rho)
 
     def _means(self, m: int, A: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return E psi(A + C v), E psi'(A + C v) and E[v psi'(A + C v)], psi the mean of the loss over labels."""
