@@ -969,7 +969,7 @@ def test_a_loss_is_as_steep_as_it_can_be_over_its_linear_radius_and_no_further(l
     ],
 )
 def test_only_a_loss_that_is_linear_where_an_estimator_looks_is_known_to_spend_what_is_accounted(name, letters):
-    """alpha = 0.5; many passes take 8 steps of 0.1 and look as far as 1.3. In single passes gradients decide the noise."""
+    """alpha = 0.5; many passes take 8 steps of 0.1 and look as far as 1.3. In one pass gradients decide the noise."""
     many = name == "o2nc_multi_pass"
     first = {**SMALL, "D": 0.1 if many else 0.01, **letters}
 

@@ -253,6 +253,7 @@ class SinglePass(Algorithm):
         sigma = _tree_noise(self.name, setting, certain, shape.Sigma, sensitivities)
         error = _oracle_error(bounds, shape, setting.problem.d, sigma)
         counts = self._calls(kind, scene.m, shape)
+        attained = gradient_is_attained(setting, kind, scene, 0.0)
         return O2NCPlan(
             **self.plan_head(setting),
             theorem=f"{self.theorem}, and Proposition 2.6",
@@ -261,9 +262,7 @@ class SinglePass(Algorithm):
             gradient_evaluations=counts if kind.asks_for == "gradients" else 0,
             function_evaluations=counts if kind.asks_for == "values" else 0,
             utility=self._utility(setting, given),
-            events=_events(
-                setting, gradient_is_attained(setting, kind, scene, 0.0), certain, shape, sensitivities, sigma
-            ),
+            events=_events(setting, attained, certain, shape, sensitivities, sigma),
             conditions=conditions(setting, given, shape, error, noise_constant=True, shared=shares_directions(kind)),
             alpha=alpha_of(given),
             D=shape.D,
@@ -465,10 +464,10 @@ def decided(given: Letters) -> bool:
 def window_length(given: Letters, D: float) -> float:
     """Return M as given, else alpha/(4 D); refuse a D so far from alpha that squares of their ratio overflow."""
     alpha = alpha_of(given)
-    if not (alpha <= FURTHEST * D and D <= FURTHEST * alpha):
+    if not (alpha <= FURTHEST * D and FURTHEST * alpha >= D):
         raise UserError(
-            f"Steps of D = {D:g} are too far from alpha = {alpha:g} to compute with: give D and M, or an alpha and a Phi "
-            "that are nearer to 1."
+            f"Steps of D = {D:g} are too far from alpha = {alpha:g} to compute with: give D and M, or an alpha and a "
+            "Phi that are nearer to 1."
         )
     return float(given.get("M") or alpha / (4.0 * D))
 
