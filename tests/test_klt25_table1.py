@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from dprepro.sweeps import SAMPLES
+from dprepro.findings import klt25
 from dprepro.tables import klt25_table1
 
 SINGLE, MULTI = "Single pass, first-order", "Multi-pass, first-order"
@@ -119,6 +120,11 @@ def test_bounds_say_something_from_a_number_on_that_is_that_of_the_lines_own_let
     assert useful[MULTI, "practical"] == many("difference_set", "first_order", "distance")
     assert 1.7e3 < useful[MULTI, "practical"] < 1.8e3 < many("frame", "zero_order", "distance") < 2.0e3
     assert 2.3e3 < many("difference_set", "first_order", "bound") < 2.5e3
+
+
+def test_the_table_says_where_the_gap_between_population_and_sample_is_measured():
+    assert klt25_table1.GAP in {question.name for question in klt25.QUESTIONS}
+    assert klt25_table1.GAP in klt25_table1._GUARANTEES_HELP
 
 
 def test_an_algorithm_without_such_a_bound_has_no_number():

@@ -1411,3 +1411,31 @@ def test_other_letters_than_powers_of_two_say_something_from_a_smaller_n_on():
     (condition,) = (c for c in algorithm.plan(setting, **letters).conditions if "is below L" in c.text)
     assert condition.holds
     assert algorithm.best_bound(setting, {}, 230_000) > 1.0
+
+
+def error_with_mean_squares(algorithm, setting, shape):
+    """G0 of d independent directions for each sample, whose mean square is at most 2 L^2 and not the largest, d^2 L^2.
+
+    What a difference of points at distance h adds has a mean square of at most (d + c_d^2) (L h/alpha)^2.
+    """
+    kind, d = CommonValues, setting.problem.d
+    bounds = kind.bounds(algorithm._scene(setting, {}, kind, shape))
+    sigma = _o2nc._tree_noise("", setting, True, shape.Sigma, _o2nc._sensitivities(bounds, shape))
+    noise = d * sigma**2 * mean_nodes(shape.Sigma)
+    later = (d + smoothing_constant(d) ** 2) * 7 / 24 * (2.0 * shape.D / _o2nc.ALPHA) ** 2
+    return math.sqrt(noise + 2.0 / shape.B1 + later * (shape.Sigma - 1) / 2.0 / shape.B2)
+
+
+@pytest.mark.parametrize(("epsilon", "in_d", "in_n"), [(math.inf, (0.1, 1 / 3), -1 / 3), (1e-4, (0.7, 0.8), -1 / 2)])
+def test_letters_of_zhang_reach_the_rate_of_equation_1_where_one_of_its_terms_decides(epsilon, in_d, in_n):
+    """(d/n)^(1/3) without noise and (d^1.5/(n epsilon))^(1/2) with much of it, up to logarithms."""
+    algorithm = get_algorithm("zhang24")
+
+    def bound(n, d):
+        setting = Setting(spec_of(n, d), epsilon, 1e-6, "certified")
+        shape = algorithm._theorem_shape(setting, {})
+        return _o2nc.stationarity_bound(1.0, 1.0, shape, error_with_mean_squares(algorithm, setting, shape))
+
+    n = 10**15
+    assert in_d[0] <= math.log(bound(n, 1024) / bound(n, 16)) / math.log(64) <= in_d[1]
+    assert math.log(bound(n, 16) / bound(n // 100, 16)) / math.log(100) == pytest.approx(in_n, abs=0.03)
