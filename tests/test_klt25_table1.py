@@ -7,8 +7,8 @@ import json
 import pandas as pd
 import pytest
 
-from dprepro.sweeps import SAMPLES
 from dprepro.findings import klt25
+from dprepro.sweeps import SAMPLES
 from dprepro.tables import klt25_table1
 
 SINGLE, MULTI = "Single pass, first-order", "Multi-pass, first-order"

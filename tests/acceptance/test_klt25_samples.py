@@ -76,6 +76,19 @@ def test_samples_of_a_single_pass_grow_with_privacy_and_accuracy_as_the_bound(
     assert math.log(grown) / math.log(factor) == pytest.approx(exponent, abs=0.15)
 
 
+@pytest.mark.parametrize("epsilon", [1, 4])
+def test_with_own_periods_on_both_sides_many_passes_need_a_ninth_and_one_period_for_all_costs_twice(
+    epsilon: int, run: Run
+) -> None:
+    """At d = 8 and windows of 32; measured are 1/15 and 1/13, and 2.9 and 2.7 times."""
+    single, many, pinned = (
+        samples(run, f"{entry}.epsilon-{epsilon}.practical")
+        for entry in ("first-order-own-period", "multi-pass-shorter", "first-order-pinned")
+    )
+    assert many.over(single).high < 1 / 9
+    assert pinned.over(single).low > 2.0
+
+
 def test_values_of_the_loss_take_2d_times_the_calls_and_somewhat_more_samples(run: Run) -> None:
     ratio = samples(run, "zero-order.equal-4.practical").over(samples(run, "first-order.equal-4.practical"))
     assert 0.9 <= ratio.mean <= 1.8

@@ -3,8 +3,8 @@
 The structure is that of KLT25's single-pass algorithm; the estimate is a mean over d directions, and its sensitivity is
 the largest there can be, d L for each sample (KLT25, equation (5)). Letters are those that balance the error with this
 sensitivity and, with directions of every sample's own, reach the rate of KLT25's equation (1) in n and d, up to
-logarithms, where one of its two terms decides; the paper's own constants are not known here. Groups of samples share directions, at least 32 of them in a batch: see `CommonValues` for
-the error that this leaves.
+logarithms, where one of its two terms decides; the paper's own constants are not known here. Groups of samples share
+directions, at least 32 of them in a batch: see `CommonValues` for the error that this leaves.
 """
 
 from __future__ import annotations

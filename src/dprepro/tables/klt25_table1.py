@@ -48,8 +48,8 @@ _GUARANTEES_HELP = (
     "directions that samples share. Noise as printed has the estimator of the other variants: with the printed one "
     "the number of directions is out of reach. `error in n`: exponents of the stationarity on natural problems, in "
     "brackets that of the bound in the limit and, as `here`, of both of its terms over the n measured. What the "
-    "population adds to the loss over the samples, d/beta^2 in the bound of many passes, is measured apart: the findings "
-    f'on KLT25, "{GAP}", have its exponents in d and n.'
+    "population adds to the loss over the samples, d/beta^2 in the bound of many passes, is measured apart: the "
+    f'findings on KLT25, "{GAP}", have its exponents in d and n.'
 )
 
 
