@@ -783,7 +783,7 @@ def test_practical_letters_fill_the_samples_and_have_the_least_planned_error(nam
     assert 0.9 * plan.n < used <= plan.n
 
     def judged(shape):
-        return algorithm._judged(setting, {}, algorithm._kind(setting, {}), shape)
+        return _o2nc.planned_error(1.0, algorithm.oracle_error(setting, {}, shape), shape)
 
     chosen = judged(_o2nc.Shape(plan.D, plan.M, plan.T, plan.Sigma, plan.B1, plan.B2))
     others = [judged(shape) for shape in _o2nc._practical_shapes(setting, {})]
@@ -1153,7 +1153,8 @@ def test_letters_of_many_passes_are_chosen_by_their_noise_alone():
     errors = {}
     for Sigma in (16, 32):
         shape = _o2nc.Shape(plan.D, 32, plan.T, Sigma, plan.n, plan.n)
-        errors[Sigma] = o2nc_multi_pass._planned(setting, letters, DifferenceSet, "distance", shape)
+        algorithm = get_algorithm("o2nc_multi_pass")
+        errors[Sigma] = [ask(setting, letters, shape) for ask in (algorithm.noise_error, algorithm.oracle_error)]
     assert errors[32][0] < errors[16][0]
     assert errors[32][1] > errors[16][1]
     assert plan.eta == pytest.approx(plan.D / math.sqrt((1.0 + errors[32][0] ** 2) * 32))
@@ -1327,13 +1328,9 @@ def ramp(d, n):
 
 def planned_oracle_error(plan, setting):
     """G0 of a plan."""
-    algorithm = get_algorithm(plan.algorithm)
     shape = _o2nc.Shape(plan.D, plan.M, plan.T, plan.Sigma, plan.B1, plan.B2)
-    given = {"alpha": plan.alpha}
-    if plan.algorithm == "o2nc_multi_pass":
-        kind = o2nc_multi_pass.ORACLES[plan.oracle][plan.estimator]
-        return o2nc_multi_pass._planned(setting, given, kind, plan.noise, shape)[1]
-    return algorithm._planned(setting, given, algorithm.estimators[plan.estimator], shape)
+    chosen = {key: value for key, value in plan.letters().items() if key in ("alpha", "oracle", "estimator", "noise")}
+    return get_algorithm(plan.algorithm).oracle_error(setting, chosen, shape)
 
 
 def measured_oracle_error(plan, problem, replicates):
@@ -1419,7 +1416,7 @@ def error_with_mean_squares(algorithm, setting, shape):
     What a difference of points at distance h adds has a mean square of at most (d + c_d^2) (L h/alpha)^2.
     """
     kind, d = CommonValues, setting.problem.d
-    bounds = kind.bounds(algorithm._scene(setting, {}, kind, shape))
+    bounds = kind.bounds(algorithm.scene(setting, {}, kind, shape))
     sigma = _o2nc._tree_noise("", setting, True, shape.Sigma, _o2nc._sensitivities(bounds, shape))
     noise = d * sigma**2 * mean_nodes(shape.Sigma)
     later = (d + smoothing_constant(d) ** 2) * 7 / 24 * (2.0 * shape.D / _o2nc.ALPHA) ** 2

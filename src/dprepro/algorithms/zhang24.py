@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 from dprepro.algorithms._estimators import CommonValues
-from dprepro.algorithms._o2nc import COMMON_LETTERS, Shape, SinglePass, tree_case
-from dprepro.algorithms.base import Letter, Setting
+from dprepro.algorithms._o2nc import SINGLE_PASS_LETTERS, Shape, SinglePass, tree_case
+from dprepro.algorithms.base import Setting
 
 if TYPE_CHECKING:
     from dprepro.privacy.cases import Case
@@ -29,11 +29,7 @@ class Zhang24(SinglePass):
     estimators: ClassVar[Mapping[str, type[CommonValues]]] = {"common": CommonValues}
     printed_estimator = usual_estimator = "common"
     powers, period_power = (1.0, 1.5), 0.5
-    letters: ClassVar[Mapping[str, Letter]] = {
-        **COMMON_LETTERS,
-        "B1": Letter(int, "samples of a period's first gradient"),
-        "B2": Letter(int, "samples of a difference"),
-    }
+    letters = SINGLE_PASS_LETTERS
 
     def audit_case(self) -> Case:
         """Return the linear loss on a line: with one coordinate it has the largest sensitivity there is."""

@@ -9,9 +9,8 @@ from typing import Any
 import pandas as pd
 
 from dprepro.algorithms import get_algorithm
-from dprepro.algorithms._o2nc import SinglePass, informative_from
+from dprepro.algorithms._o2nc import O2NC, informative_from
 from dprepro.algorithms.base import Setting
-from dprepro.algorithms.o2nc_multi_pass import O2NCMultiPass
 from dprepro.geometry import get_set
 from dprepro.losses import get_loss
 from dprepro.problems.erm import ProblemSpec
@@ -142,7 +141,7 @@ def _letters(runs: pd.DataFrame) -> dict[str, Any]:
 def _useful(line: pd.Series, letters: Mapping[str, Any], d: int) -> float:
     """Return the first n, to a hundredth, at which an algorithm's bound is below L; NaN for one without this bound."""
     algorithm, variant = get_algorithm(line["algorithm"]), line["variant"]
-    if not isinstance(algorithm, SinglePass | O2NCMultiPass):
+    if not isinstance(algorithm, O2NC):
         return float("nan")
     problem = ProblemSpec(1, d, get_loss("capped_absolute:8"), get_regularizer({}), get_set(None))
     setting = Setting(problem, EPSILON, DELTA, "certified" if variant == "practical" else variant)
