@@ -123,6 +123,11 @@ def test_risks_with_narrow_labels_have_their_stated_accuracy(spread):
     assert np.all(np.abs(risk.gradient(W) - gradients) < 3e-15 * r[:, None] * (1.0 / spread + 1e2))
 
 
+def test_the_title_of_the_spiked_design_says_nothing_that_a_parameter_can_switch_off():
+    """Figures name the data by their title, also of runs without outliers."""
+    assert "outlier" not in datasets.info("population_spiked").title.lower()
+
+
 @pytest.mark.parametrize("spread", [1e-7, 1e-300])
 def test_labels_too_narrow_for_closed_forms_are_refused(spread):
     with pytest.raises(UserError, match="give 0, or at least 1e-06"):
