@@ -76,6 +76,15 @@ class Loss:
         """Return rho >= 0: one sample's loss plus rho/2 ||w||^2 is convex for ||x|| <= row_norm."""
         return 0.0 if self.convex else self.smoothness(row_norm)
 
+    @property
+    def linear_radius(self) -> float:
+        """An r such that for every t some label y makes phi(., y) linear with its steepest slope on [t - r, t + r].
+
+        0 where no such r > 0 is known. A sample then attains its Lipschitz constant all over a ball, whatever the
+        point, and so do the sample and the one with the opposite row in opposite directions.
+        """
+        return 0.0
+
 
 @dataclass(frozen=True)
 class Logistic(Loss):
@@ -300,6 +309,11 @@ class Huber(Loss):
         """Return 1 inside the width and 0 outside."""
         return xp.astype(xp.abs(t - y) <= self.width, t.dtype)
 
+    @property
+    def linear_radius(self) -> float:
+        """Any: the loss is linear beyond the width, and the label may be as far away as one likes."""
+        return math.inf
+
     def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
         """Return width * row_norm."""
         return self.width * row_norm
@@ -375,6 +389,11 @@ class PiecewiseLinear(Loss):
     def curvature(self, xp: Any, t: Array, y: Array) -> Array:
         """Return zeros, the second derivative away from the kinks."""
         return xp.zeros_like(t if self.margin else t - y)
+
+    @property
+    def linear_radius(self) -> float:
+        """Any in the residual: the label may be as far away as one likes; a margin has its kinks in place."""
+        return math.inf if self.residual else 0.0
 
     def prox(self, xp: Any, t: Array, y: Array, step: float) -> Array:
         """Return argmin_u step phi(u, y) + 1/2 (u - t)^2 in closed form."""
