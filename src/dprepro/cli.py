@@ -68,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_account(commands)
     _add_audit(commands)
     _add_doctor(commands)
+    _add_selftest(commands)
     _add_status(commands)
     _add_compare(commands)
     _add_stages(commands)
@@ -136,6 +137,12 @@ def _add_audit(commands: Any) -> None:
 
 def _add_doctor(commands: Any) -> None:
     _add(commands, "doctor", _doctor, "show versions, backend, data sources and threads")
+
+
+def _add_selftest(commands: Any) -> None:
+    parser = _add(commands, "selftest", _selftest, "check this machine against known answers, in a minute and offline")
+    parser.add_argument("--device", default="auto", help="auto, cpu or gpu; gpu must then be there and agree")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_status(commands: Any) -> None:
@@ -357,6 +364,12 @@ def _doctor(options: argparse.Namespace) -> None:
 
     for line in diagnose():
         print(line)
+
+
+def _selftest(options: argparse.Namespace) -> None:
+    from dprepro.selftest import print_selftest
+
+    print_selftest(options.device, options.json)
 
 
 def _status(options: argparse.Namespace) -> None:
