@@ -7,6 +7,8 @@ import gzip
 import importlib.metadata
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import mpmath
@@ -99,6 +101,14 @@ def test_json_has_every_check_and_the_same_exit_code(monkeypatch, capsys):
     assert record["ok"] is False
     assert [(check["name"], check["ok"]) for check in record["checks"]] == [("check 1", True), ("check 2", False)]
     assert record["seconds"] == pytest.approx(sum(check["seconds"] for check in record["checks"]))
+
+
+def test_a_machine_without_a_package_is_told_so_without_a_traceback():
+    program = "import sys; sys.modules['scipy'] = None; from dprepro.cli import main; sys.exit(main(['selftest']))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1
+    assert "A package that dprepro needs cannot be imported" in done.stderr
 
 
 def test_an_unknown_device_is_bad_input(capsys):

@@ -143,6 +143,12 @@ def leads_somewhere(page: Path, link: str, found: dict[Path, Page]) -> bool:
     return target.is_file() and (not parts.fragment or known is None or unquote(parts.fragment) in known.anchors)
 
 
+def test_a_link_to_nowhere_is_seen(site):
+    found = pages(site)
+    for link, leads in (("tutorial.html#install", True), ("tutorial.html#nowhere", False), ("nowhere.html", False)):
+        assert leads_somewhere(site / "index.html", link, found) is leads
+
+
 # --- the reference ----------------------------------------------------------------------------------------------
 
 

@@ -368,8 +368,10 @@ def _doctor(options: argparse.Namespace) -> None:
 
 
 def _selftest(options: argparse.Namespace) -> None:
-    from dprepro.selftest import print_selftest
-
+    try:
+        from dprepro.selftest import print_selftest
+    except ImportError as error:
+        raise RunFailed(f"A package that dprepro needs cannot be imported ({error}): install dprepro again.") from None
     print_selftest(options.device, options.json)
 
 
