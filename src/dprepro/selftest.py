@@ -464,8 +464,8 @@ def check_planted_bug() -> str:
 
 # --- backend ----------------------------------------------------------------------------------------------------
 
-# Rounding in the order of sums, in double and in single precision.
-DOUBLE_TOLERANCE, SINGLE_TOLERANCE = 1e-8, 1e-3
+# Rounding in single precision; on a device that of its noise alone, whose elementary functions have other last bits.
+SINGLE_TOLERANCE, DEVICE_TOLERANCE = 1e-3, 1e-5
 
 
 def _difference(one: Backend, other: Backend) -> float:
@@ -498,5 +498,5 @@ def check_gpu(device: str) -> str:
     if wish == "cpu" or (wish == "auto" and gpu_problem()):
         return "not looked at, the CPU was asked for" if wish == "cpu" else f"none is used: {gpu_problem()}"
     apart = _difference(get_backend("cpu", "float64"), get_backend(device, "float64"))
-    require(apart <= DOUBLE_TOLERANCE, f"the GPU is {apart:.1e} away from the CPU, allowed is {DOUBLE_TOLERANCE:g}")
+    require(apart <= DEVICE_TOLERANCE, f"the GPU is {apart:.1e} away from the CPU, allowed is {DEVICE_TOLERANCE:g}")
     return f"CuPy is {apart:.1e} away from NumPy"
