@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
 
-.PHONY: reproduce smoke test test-slurm test-gpu-sources lint bench clean help
+.PHONY: reproduce smoke test test-slurm test-gpu-sources lint docs bench clean help
 
 help:
 	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
@@ -13,6 +13,7 @@ help:
 	@echo "make test-slurm  the workflow through a Slurm of one node, which must be installed"
 	@echo "make test-gpu-sources  the CUDA kernels on a machine without a GPU, by g++ and NVIDIA's compiler"
 	@echo "make lint        linters and type checks only"
+	@echo "make docs        the documentation as a site into site/; RESULTS=results shows the figures of that run in its gallery"
 	@echo "make bench       speed ratios into results/benchmarks/"
 	@echo "make clean       remove the virtual environment and caches; results stay"
 
@@ -42,12 +43,15 @@ lint: $(VENV)/.installed-test
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 
+docs: $(VENV)/.installed-docs
+	DPREPRO_DOCS_RESULTS=$(RESULTS) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/overhead.py
 
 clean:
-	rm -rf $(VENV) .venv-slurm .venv-gpu .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	rm -rf $(VENV) .venv-slurm .venv-gpu site .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -59,8 +63,13 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml envs/constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e .
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test]"
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[docs]"
+	@touch $@
+
+# Tests build the site too.
+$(VENV)/.installed-test: $(VENV)/.installed-docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test,docs]"
 	@touch $@
 
 $(VENV)/.installed-nvrtc: $(VENV)/.installed

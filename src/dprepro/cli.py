@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; errors are one sentence on standard error."""
     _hold_blas_to_one_thread()
     end_with_owner()
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     try:
         options.command(options)
         sys.stdout.flush()
@@ -56,7 +56,8 @@ def _hold_blas_to_one_thread() -> None:
             os.environ[variable] = "1"
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command with all its verbs."""
     parser = argparse.ArgumentParser(
         prog="dprepro",
         description="Reproduce papers on differentially private optimization, privacy checked.",
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_account(commands)
     _add_audit(commands)
     _add_doctor(commands)
+    _add_selftest(commands)
     _add_status(commands)
     _add_compare(commands)
     _add_stages(commands)
@@ -90,19 +92,19 @@ def _add_solve(commands: Any) -> None:
     parser.add_argument("algorithm", help="see: dprepro list algorithms")
     parser.add_argument("--data", type=Path, required=True, help=".csv, .npz (arrays X and y) or .parquet")
     parser.add_argument("--target", help="label column of a CSV or parquet file (default: y, else the last column)")
-    parser.add_argument("--epsilon", type=_number, required=True)
-    parser.add_argument("--delta", type=_number, required=True)
+    parser.add_argument("--epsilon", type=_number, required=True, help="claimed epsilon; inf for no noise")
+    parser.add_argument("--delta", type=_number, required=True, help="claimed delta")
     parser.add_argument("--variant", default="certified", help="published, certified or practical (default: certified)")
-    parser.add_argument("--loss", default="logistic")
+    parser.add_argument("--loss", default="logistic", help="for example huber:0.5 (default: logistic)")
     parser.add_argument("--regularizer", type=_number, default=0.0, help="l2 strength (default: 0)")
     parser.add_argument("--l1", type=_number, default=0.0, help="l1 strength (default: 0)")
     parser.add_argument("--constraint", help="for example l2_ball:1.0")
     parser.add_argument("--row-norm", type=_number, default=1.0, help="declared bound on row norms (default: 1)")
     parser.add_argument("--label-bound", type=_number, default=1.0, help="declared bound on |y| in regression")
-    parser.add_argument("--replicates", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--replicates", type=int, default=1, help="independent repetitions (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="of all randomness (default: 0)")
     parser.add_argument("--device", default="auto", help="auto, cpu or gpu")
-    parser.add_argument("--dtype", default="float64")
+    parser.add_argument("--dtype", default="float64", help="float64 or float32 (default: float64)")
     parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
     parser.add_argument("--out", type=Path, help="write w and trajectory to this .npz and the certificate to .json")
 
@@ -112,10 +114,10 @@ def _add_account(commands: Any) -> None:
     parser.add_argument("algorithm", help="see: dprepro list algorithms")
     parser.add_argument("--n", type=int, required=True, help="number of records")
     parser.add_argument("--d", type=int, required=True, help="number of features")
-    parser.add_argument("--epsilon", type=_number, required=True)
-    parser.add_argument("--delta", type=_number, required=True)
+    parser.add_argument("--epsilon", type=_number, required=True, help="claimed epsilon; inf for no noise")
+    parser.add_argument("--delta", type=_number, required=True, help="claimed delta")
     parser.add_argument("--variant", default="published", help="published, certified or practical (default: published)")
-    parser.add_argument("--loss", default="logistic")
+    parser.add_argument("--loss", default="logistic", help="for example huber:0.5 (default: logistic)")
     parser.add_argument("--regularizer", type=_number, help="l2 strength (default: 0.01, 0 if none is taken)")
     parser.add_argument("--constraint", help="for example l2_ball:1.0")
     parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
@@ -125,17 +127,23 @@ def _add_account(commands: Any) -> None:
 def _add_audit(commands: Any) -> None:
     parser = _add(commands, "audit", _audit, "attack an algorithm and print the epsilon that can be proven")
     parser.add_argument("algorithm", help="see: dprepro list algorithms")
-    parser.add_argument("--epsilon", type=_number, default=1.0)
-    parser.add_argument("--delta", type=_number, default=1e-5)
+    parser.add_argument("--epsilon", type=_number, default=1.0, help="claimed epsilon (default: 1)")
+    parser.add_argument("--delta", type=_number, default=1e-5, help="claimed delta (default: 1e-5)")
     parser.add_argument("--variant", default="certified", help="published, certified or practical (default: certified)")
     parser.add_argument("--replicates", type=int, default=20_000, help="runs on each side (default: 20000)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of all randomness (default: 0)")
     parser.add_argument("--device", default="auto", help="auto, cpu or gpu")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_doctor(commands: Any) -> None:
     _add(commands, "doctor", _doctor, "show versions, backend, data sources and threads")
+
+
+def _add_selftest(commands: Any) -> None:
+    parser = _add(commands, "selftest", _selftest, "check this machine against known answers, in a minute and offline")
+    parser.add_argument("--device", default="auto", help="auto, cpu or gpu; gpu must then be there and agree")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_status(commands: Any) -> None:
@@ -357,6 +365,14 @@ def _doctor(options: argparse.Namespace) -> None:
 
     for line in diagnose():
         print(line)
+
+
+def _selftest(options: argparse.Namespace) -> None:
+    try:
+        from dprepro.selftest import print_selftest
+    except ImportError as error:
+        raise RunFailed(f"A package that dprepro needs cannot be imported ({error}): install dprepro again.") from None
+    print_selftest(options.device, options.json)
 
 
 def _status(options: argparse.Namespace) -> None:
