@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dprepro.arrays import TILE, Backend, get_backend, single_blas_thread
-from dprepro.errors import RunFailed, UserError
+from dprepro.errors import RunFailed, UserError, VacuousSetting
 from dprepro.privacy.accounting import account, check_epsilon, delta_profile, is_gaussian
 from dprepro.privacy.bounds import BETA, MIN_REPLICATES, audit_bounds, largest_refuted_scale, violates
 from dprepro.privacy.cases import Case, Rows, Transcript
@@ -74,7 +74,12 @@ def audit(
     if seed < 0:
         raise UserError(f"seed is {seed}: give a whole number >= 0.")
     case = algorithm.audit_case()
-    plan = algorithm.plan(Setting(case.spec, epsilon, delta, variant), **case.letters_of(variant))
+    try:
+        plan = algorithm.plan(Setting(case.spec, epsilon, delta, variant), **case.letters_of(variant))
+    except VacuousSetting as error:
+        if not case.generic:
+            raise
+        raise UserError(f"{error} It is the generic audit that has these data: write an audit_case.") from None
     certificate = certify(plan)
     backend = get_backend(device, "float64")
     with single_blas_thread():

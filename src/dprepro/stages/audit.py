@@ -12,6 +12,7 @@ from dprepro.arrays import wished_device
 from dprepro.files import write_json
 from dprepro.privacy.audit import audit
 from dprepro.provenance import commit, machine
+from dprepro.workflow import own_files
 
 
 def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
@@ -33,4 +34,5 @@ def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
         for epsilon in setting["epsilon"]
     ]
     seconds = time.process_time() - started
-    write_json(out, {"rows": rows, "provenance": {**commit(), **machine()}, "seconds_cpu": seconds})
+    provenance = {**commit(), **machine(), **own_files("audit", algorithm=spec["algorithm"])}
+    write_json(out, {"rows": rows, "provenance": provenance, "seconds_cpu": seconds})
