@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from support import assert_one_sentence
 
 from dprepro import datasets, extensions
 from dprepro.errors import UserError
@@ -204,13 +205,6 @@ NAMED = [
 
 def dotted(value: Any) -> str:
     return ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def assert_one_sentence(text: str) -> None:
-    assert "\n" not in text
-    assert text[0].isupper()
-    assert text[-1] in ".?"
-    assert not re.search(r"[.?!]\s", text), f"more than one sentence: {text}"
 
 
 @pytest.fixture

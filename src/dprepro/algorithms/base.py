@@ -252,14 +252,14 @@ class Algorithm(ABC):
         for event in leaves(plan.events):
             if not isinstance(event, Event):
                 raise UserError(
-                    f"{self.name} has {event!r} among the events of its plan, which is none: use those of "
-                    "dprepro.privacy.events, each with its sensitivity."
+                    f"The algorithm {self.name} has {event!r} among the events of its plan, which is none: use those "
+                    "of dprepro.privacy.events, each with its sensitivity."
                 )
         declared = [event for event in leaves(plan.events) if not isinstance(event, ConditionEvent)]
         if math.isfinite(plan.epsilon) and not declared:
             raise UserError(
-                f"{self.name} claims epsilon = {plan.epsilon:g}, but declares no sensitivity: list in the events of "
-                "its plan what is released, with its noise and sensitivity, or as an UnprotectedEvent."
+                f"The algorithm {self.name} claims epsilon = {plan.epsilon:g}, but declares no sensitivity: list in "
+                "the events of its plan what is released, with its noise and sensitivity, or as an UnprotectedEvent."
             )
 
     def audit_case(self) -> Case:

@@ -10,7 +10,7 @@ def _prepare(rows: int | None, seed: int, *, spread: float = 0.5) -> Prepared:
     """Return the rows and labels; `rows` and `seed` come from the experiment, and so do keyword-only arguments."""
     import numpy as np  # here, since this file is imported whenever datasets are listed
 
-    # To read a file of your own instead, put it beside this one:
+    # To read a file instead, put it beside this one under the same name; jobs then run again when it changes:
     # table = np.loadtxt(Path(__file__).with_suffix(".csv"), delimiter=",")
     rng = np.random.default_rng(seed)
     n = 1000 if rows is None else rows
