@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import CodeType
 from typing import Any
 
@@ -37,10 +37,11 @@ def sources(modules: Iterable[str]) -> list[Path]:
 
 def digest(modules: Iterable[str]) -> str:
     """Return a sha256 over what the sources of `modules` do: comments, layout and docstrings do not change it."""
+    parts = ((PurePosixPath(place(path)), _meaning(path, path.stat().st_mtime_ns)) for path in sources(modules))
     total = hashlib.sha256()
-    for path in sources(modules):
-        total.update(place(path).encode())
-        total.update(_meaning(path, path.stat().st_mtime_ns).encode())
+    # Not in the order of the paths: an extension folder may lie anywhere.
+    for where, meaning in sorted(parts):
+        total.update(str(where).encode() + meaning.encode())
     return total.hexdigest()[:16]
 
 
