@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import Run, assert_one_sentence, rows
+from support import Run, assert_one_sentence, make_problem, rows
 
 import dprepro
 from dprepro import algorithms, datasets, extensions, losses, provenance
 from dprepro.algorithms.base import Setting
+from dprepro.arrays import get_backend, strict_backend
 from dprepro.errors import LedgerMismatch, RunFailed, UserError
 from dprepro.experiments import RULES, TARGETS, audit_jobs, experiment_files, load_config, load_experiments
 from dprepro.geometry import RealSpace
@@ -27,6 +28,7 @@ from dprepro.privacy.audit import audit
 from dprepro.privacy.certificate import certify
 from dprepro.problems.erm import ProblemSpec
 from dprepro.regularizers import Regularizer
+from dprepro.run import execute
 from dprepro.workflow import code, own_files, source_modules
 
 ROOT = Path(__file__).parents[1]
@@ -157,6 +159,8 @@ BROKEN_ALGORITHMS = {
     "a_class": ((CLASS, "ALGORITHM = OwnAlgorithm"), "write YourClass()."),
     "other_name": (('"other_name"', '"another"'), "calls itself 'another': write name = 'other_name'"),
     "no_title": (('title = "Own algorithm"', ""), "without the attribute 'title': add it."),
+    "need_list": (("needs = frozenset(", "needs = list("), "has the needs ["),
+    "odd_letter": (('Letter(int, "steps")', "int"), "a letter 'T' without its rule: write 'T': Letter(int,"),
     "odd_need": (('"lipschitz"', '"lipshitz"'), "needs 'lipshitz', which no problem has: use smooth, convex,"),
     "no_field": (("    eta: float\n", ""), "'eta' that its plan has no field for: add it to OwnAlgorithmPlan."),
     "no_plan": (("plan_type = OwnAlgorithmPlan", "plan_type = dict"), "has the plan_type <class 'dict'>"),
@@ -189,6 +193,14 @@ def test_a_broken_algorithm_is_refused_with_one_sentence_that_names_its_file(
         load_experiments(load_config([], CONFIG), CONFIG)
 
 
+def assert_refused(call: Callable[[], Any], *parts: str) -> None:
+    """Assert that a call ends in one sentence with these parts."""
+    with pytest.raises(UserError) as caught:
+        call()
+    assert_one_sentence(str(caught.value))
+    assert [part for part in parts if part not in str(caught.value)] == []
+
+
 BROKEN_LOSSES = {
     "no_loss": (("LOSS = OwnLoss", ""), "defines no LOSS: end it with LOSS = YourClass."),
     "an_object": (("LOSS = OwnLoss", "LOSS = OwnLoss()"), "write the class itself."),
@@ -204,11 +216,7 @@ BROKEN_LOSSES = {
 def test_a_broken_loss_is_refused_with_one_sentence_that_names_its_file(name: str, edit: Write) -> None:
     change, sentence = BROKEN_LOSSES[name]
     edit("losses", name, change)
-    with pytest.raises(UserError) as caught:
-        get_loss(name)
-    assert_one_sentence(str(caught.value))
-    assert f"mine/losses/{name}.py" in str(caught.value)
-    assert sentence in str(caught.value)
+    assert_refused(lambda: get_loss(name), f"mine/losses/{name}.py", sentence)
 
 
 BROKEN_DATASETS = {
@@ -223,11 +231,7 @@ BROKEN_DATASETS = {
 def test_a_broken_dataset_is_refused_with_one_sentence_that_names_its_file(name: str, edit: Write) -> None:
     change, sentence = BROKEN_DATASETS[name]
     edit("datasets", name, change)
-    with pytest.raises(UserError) as caught:
-        datasets.names()
-    assert_one_sentence(str(caught.value))
-    assert f"mine/datasets/{name}.py" in str(caught.value)
-    assert sentence in str(caught.value)
+    assert_refused(datasets.names, f"mine/datasets/{name}.py", sentence)
 
 
 @pytest.mark.parametrize("name", ["wyx17_fig1", "report", "certify", "curves", "klt25_gap"])
@@ -277,6 +281,30 @@ def test_a_mistake_that_comes_up_in_a_run_is_told_with_its_line(edit: Write, run
     assert outcome.err.endswith(f"has no attribute 'begin' at {place}; correct this file of your own.\n")
 
 
+def test_a_run_that_returns_no_points_fails_with_a_sentence(edit: Write, run: Run) -> None:
+    edit("algorithms", "silent", ("        return x\n", ""))
+    edit("algorithms", "flat", ("        return x\n", "        return x[0]\n"))
+    for name, given in (("silent", "returned None"), ("flat", r"returned an array of shape \(2,\)")):
+        outcome = run("audit", name, "--replicates", 1000)
+        assert outcome.code == 1
+        assert re.search(rf"{name} {given}: it must return its output, an array of shape \(64, 2\)\.$", outcome.err)
+        with pytest.raises(RunFailed, match="it must return its output"):
+            dprepro.solve(name, *rows(50, 3), **PRIVACY, T=2)
+
+
+@pytest.mark.parametrize("kind", ["algorithm", "loss"])
+def test_what_dprepro_new_writes_runs_on_strict_arrays_and_the_same_in_any_company(kind: str, mine: Path) -> None:
+    loss = "own_loss" if kind == "loss" else "logistic"
+    results = []
+    for backend in (get_backend("cpu"), strict_backend()):
+        problem = make_problem(loss=loss, backend=backend)
+        plan = algorithms.get_algorithm("own_algorithm").plan(Setting(problem.spec, 1.0, 1e-3), T=5)
+        results.append(execute(plan, problem, seed=1, replicates=range(3)).w)
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-10, atol=1e-13)
+    problem = make_problem(loss=loss)
+    np.testing.assert_array_equal(execute(plan, problem, seed=1, replicates=[2]).w[0], results[0][2])
+
+
 def test_a_mistake_of_the_program_itself_keeps_its_traceback(mine: Path, run: Run, monkeypatch: Any) -> None:
     monkeypatch.setattr(algorithms, "names", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -307,6 +335,7 @@ EVENTS = "events=(GaussianEvent(STEP, sigma, (QueryPart(sensitivity, n, n),), T)
 @pytest.mark.parametrize(
     ("events", "sentence"),
     [
+        ("events=GaussianEvent(STEP, sigma, (QueryPart(sensitivity, n, n),), T)", "write (event,) for a single one"),
         ("events=()", "undeclared claims epsilon = 1, but declares no sensitivity: list in the events of its plan"),
         ("events=(ConditionEvent('luck', 1e-9),)", "but declares no sensitivity"),
         ("events=({'sigma': sigma},)", "which is none: use those of dprepro.privacy.events, each with its sensitivity"),
@@ -326,6 +355,13 @@ def test_an_algorithm_without_a_declared_sensitivity_is_refused_before_it_sees_d
     assert (outcome.code, outcome.out) == (2, "")
     assert_one_sentence(outcome.err.removeprefix("dprepro: ").removesuffix("\n"))
     assert sentence in outcome.err
+
+
+def test_a_plan_that_is_none_is_refused(edit: Write, run: Run) -> None:
+    edit("algorithms", "planless", ("        return OwnAlgorithmPlan(", "        OwnAlgorithmPlan("))
+    outcome = run("account", "planless", "--n", 1000, "--d", 5, "--epsilon", 1, "--delta", 1e-5)
+    assert outcome.code == 2
+    assert outcome.err.endswith("planless is None: return an object of OwnAlgorithmPlan.\n")
 
 
 def test_what_is_declared_as_unprotected_is_not_certified(edit: Write) -> None:

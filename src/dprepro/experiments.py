@@ -138,7 +138,7 @@ def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[A
     validate(config, "config", folder, "the configuration")
     with _naming("In the configuration: extensions"):
         extensions.use(config.get("extensions", ()))
-    check_own_files()
+    _check_own_files()
     _check_audits(config)
     known = experiment_names(folder)
     overrides = config.get("overrides", {})
@@ -159,7 +159,7 @@ def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[A
     return [experiments[name] for name in dict.fromkeys(wanted)]
 
 
-def check_own_files() -> None:
+def _check_own_files() -> None:
     """Import every file of the extension folders: a mistake in one should not wait for its job."""
     from dprepro import algorithms, datasets, losses
 

@@ -205,7 +205,7 @@ class Algorithm(ABC):
         """
         self.check_needs(setting.problem)
         plan = self.compute_plan(setting, self.check_letters(overrides))
-        self._check_events(plan)
+        self._check_plan(plan)
         counts = (("gradient", plan.gradient_evaluations), ("function", plan.function_evaluations))
         letters = ", ".join(sorted(set(self.letters) & {"T", "m"}))
         advice = f"set {letters}, or regularize more" if self.takes_regularizer else f"set {letters}"
@@ -247,8 +247,14 @@ class Algorithm(ABC):
                 f"{problem.regularizer.name!r} on {problem.constraint.name} is not or has not: {advice}."
             )
 
-    def _check_events(self, plan: Plan) -> None:
-        """Refuse a plan that claims a finite epsilon and declares no sensitivity of anything that it releases."""
+    def _check_plan(self, plan: Plan) -> None:
+        """Refuse what is no plan, or claims a finite epsilon and declares no sensitivity of anything it releases."""
+        if not isinstance(plan, self.plan_type):
+            raise UserError(
+                f"The plan of the algorithm {self.name} is {plan!r}: return an object of {self.plan_type.__name__}."
+            )
+        if not isinstance(plan.events, tuple):
+            raise UserError(f"The algorithm {self.name} has events that are no tuple: write (event,) for a single one.")
         for event in leaves(plan.events):
             if not isinstance(event, Event):
                 raise UserError(
@@ -320,11 +326,15 @@ def complaint(algorithm: object, name: str) -> str:
             return f"has a class without the attribute {attribute!r}: add it"
     if algorithm.name != name:
         return f"has an algorithm that calls itself {algorithm.name!r}: write name = {name!r}, or rename the file"
-    if unknown := sorted(set(algorithm.needs) - set(_NEED_TEXTS)):
+    if not isinstance(algorithm.needs, frozenset):
+        return f"has the needs {algorithm.needs!r}: give a frozenset of words"
+    if unknown := sorted(algorithm.needs - set(_NEED_TEXTS)):
         return f"needs {unknown[0]!r}, which no problem has: use {', '.join(_NEED_TEXTS)}"
     plan_type: object = algorithm.plan_type
     if not (isinstance(plan_type, type) and issubclass(plan_type, Plan)):
         return f"has the plan_type {plan_type!r}: give a frozen dataclass that is a subclass of Plan"
+    if odd := [letter for letter, rule in algorithm.letters.items() if not isinstance(rule, Letter)]:
+        return f"has a letter {odd[0]!r} without its rule: write {odd[0]!r}: Letter(int, 'what it means')"
     if missing := sorted(set(algorithm.letters) - {field.name for field in dataclasses.fields(plan_type)}):
         return f"has a letter {missing[0]!r} that its plan has no field for: add it to {plan_type.__name__}"
     return ""

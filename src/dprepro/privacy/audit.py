@@ -149,7 +149,7 @@ def side_scores(
     scores = []
     for tile in range(-(-replicates // TILE)):
         ex = Watched(plan, problem, seed, list(range(tile * TILE, (tile + 1) * TILE)))
-        output = backend.to_host(algorithm.run(plan, ex))
+        output = backend.to_host(ex.checked_output(plan, algorithm.run(plan, ex)))
         ex.check(plan)
         steps = np.array(ex.before), np.array(ex.after), np.array(ex.points)
         scores.append(case.score(Transcript(output, *steps, eta=getattr(plan, "eta", 1.0)), case, plan))
