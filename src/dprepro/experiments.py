@@ -181,6 +181,12 @@ def _check_audits(config: Mapping[str, Any]) -> None:
             )
 
 
+def papers_found(experiments: Sequence[AnyExperiment]) -> list[str]:
+    """Return the papers with findings among the experiments: those with a table of parts."""
+    wholes = {experiment.spec["paper"].lower() for experiment in experiments if experiment.kind == "parts"}
+    return [paper for paper in FINDINGS if paper in wholes]
+
+
 def _parts(experiment: AnyExperiment) -> list[str]:
     """Return the experiments that one brings with it: its parts and what is made beside them."""
     return [*experiment.parts, *experiment.beside] if isinstance(experiment, PartsExperiment) else []
