@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -15,6 +18,25 @@ from dprepro.problems.sampled import sphere_quadrature
 from dprepro.problems.spiked import SpikedPopulation
 from dprepro.regularizers import get_regularizer
 from dprepro.run import Execution
+
+
+class Outcome(NamedTuple):
+    """What a command ended with."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+def assert_one_sentence(text: str) -> None:
+    """Assert that a text for the user is one sentence on one line."""
+    assert "\n" not in text
+    assert text[0].isupper()
+    assert text[-1] in ".?"
+    assert not re.search(r"[.?!]\s", text), f"more than one sentence: {text}"
 
 
 def require(what: str, found: bool, reason: str) -> None:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader (head, less) has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        from dprepro import extensions
+
+        # A mistake in a file of the user's own is told as such; any other is one of this program.
+        if not (place := extensions.place_of(error)):
+            raise
+        _say(f"{extensions.told(error)} at {place}; correct this file of your own.")
+        return UserError.exit_code
     return 0
 
 
@@ -68,6 +76,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_solve(commands)
     _add_account(commands)
     _add_audit(commands)
+    _add_new(commands)
     _add_doctor(commands)
     _add_selftest(commands)
     _add_status(commands)
@@ -134,6 +143,13 @@ def _add_audit(commands: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of all randomness (default: 0)")
     parser.add_argument("--device", default="auto", help="auto, cpu or gpu")
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_new(commands: Any) -> None:
+    parser = _add(commands, "new", _new, "write the first version of an extension of your own, with tests")
+    parser.add_argument("kind", choices=("algorithm", "dataset", "loss", "experiment"))
+    parser.add_argument("name", help="small letters, digits and underscores")
+    parser.add_argument("--path", type=Path, default=Path("extensions"), help="your folder (default: extensions)")
 
 
 def _add_doctor(commands: Any) -> None:
@@ -265,36 +281,53 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _algorithm_lines() -> list[str]:
-    from dprepro.algorithms import get_algorithm, names
+    from dprepro.algorithms import get_algorithm, names, own
 
     found = [get_algorithm(name) for name in names()]
+    mine = own()
     lines = [
         f"{algorithm.name:<12} {algorithm.paper:<6} {algorithm.title:<12} "
         f"letters: {', '.join(algorithm.letters)}; needs: {', '.join(sorted(algorithm.needs))}"
+        f"{_own_mark(mine, algorithm.name)}"
         for algorithm in found
     ]
     wrapped = "jl_<name>    ABG23  the JL method around any that needs no set; letters: k, rank, clip and those of NAME"
     return [*lines, wrapped]
 
 
-def _dataset_lines() -> list[str]:
-    from dprepro.datasets import info, names
+def _own_mark(mine: Mapping[str, Path], name: str) -> str:
+    """Return what marks the line of an own file's."""
+    from dprepro import extensions
 
-    facts = [info(name) for name in names()]
-    return [f"{f.name:<22} {f.rows or 'any':>7} x {f.features or 'any':<4} {f.title}" for f in facts]
+    return f" (own: {extensions.shown(mine[name])})" if name in mine else ""
+
+
+def _dataset_lines() -> list[str]:
+    from dprepro.datasets import info, names, own
+
+    facts, mine = [info(name) for name in names()], own()
+    return [
+        f"{f.name:<22} {f.rows or 'any':>7} x {f.features or 'any':<4} {f.title}{_own_mark(mine, f.name)}"
+        for f in facts
+    ]
 
 
 def _experiment_lines() -> list[str]:
-    from dprepro.experiments import CONFIG, experiment_names, read_yaml
+    from dprepro import extensions
+    from dprepro.experiments import experiment_files, read_yaml
 
-    specs = {name: read_yaml(CONFIG / "experiments" / f"{name}.yaml") for name in experiment_names()}
-    return [f"{name:<14} {spec['paper']:<6} {spec['title']}" for name, spec in specs.items()]
+    mine = extensions.found(extensions.EXPERIMENTS)
+    specs = {name: read_yaml(path) for name, path in experiment_files().items()}
+    return [
+        f"{name:<14} {spec.get('paper', ''):<6} {spec.get('title', '')}{_own_mark(mine, name)}"
+        for name, spec in specs.items()
+    ]
 
 
 def _target_lines() -> list[str]:
-    from dprepro.experiments import experiment_names
+    from dprepro.experiments import TARGETS, experiment_names
 
-    return [*experiment_names(), "figures", "tables", "findings", "privacy", "audit", "report", "all"]
+    return [*experiment_names(), *TARGETS]
 
 
 def _solve(options: argparse.Namespace) -> None:
@@ -358,6 +391,13 @@ def _audit(options: argparse.Namespace) -> None:
         return
     for key, value in row.items():
         print(f"{key:<24} {value:.6g}" if isinstance(value, float) else f"{key:<24} {value}")
+
+
+def _new(options: argparse.Namespace) -> None:
+    from dprepro.new import create, next_steps
+
+    for line in next_steps(options.kind, options.path, create(options.kind, options.name, options.path)):
+        print(line)
 
 
 def _doctor(options: argparse.Namespace) -> None:

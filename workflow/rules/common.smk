@@ -133,11 +133,6 @@ def sweep_files(experiment, suffix):
     return [f"{RESULTS}/sweeps/{experiment}/{job.id}.{suffix}" for job in EXPERIMENTS[experiment].jobs()]
 
 
-def optima_dataset(wildcards):
-    """Return the name of the dataset that the optima are computed on."""
-    return OPTIMA[wildcards.experiment, wildcards.optima]["points"][0]["dataset"]["name"]
-
-
 def job_json(wildcards):
     """Return the specification of a job as a shell word."""
     return shlex.quote(JOBS[wildcards.experiment, wildcards.job].to_json())
@@ -145,7 +140,24 @@ def job_json(wildcards):
 
 def job_code(stage):
     """Return a function from a job to the digest of the sources that this stage uses for it."""
-    return lambda wildcards: code(stage, algorithm=JOBS[wildcards.experiment, wildcards.job].algorithm)
+
+    def digest(wildcards):
+        job = JOBS[wildcards.experiment, wildcards.job]
+        return code(stage, algorithm=job.algorithm, loss=job.spec["loss"])
+
+    return digest
+
+
+def sweep_code(wildcards):
+    """Return the digest of the sources of a sweep, whose points share a loss."""
+    job = sweep_of(wildcards)
+    return code("sweep", algorithm=job.algorithm, dataset=job.dataset, loss=job.spec["points"][0]["loss"])
+
+
+def optima_code(wildcards):
+    """Return the digest of the sources of the minima of a sweep's points."""
+    point = OPTIMA[wildcards.experiment, wildcards.optima]["points"][0]
+    return code("optima", dataset=point["dataset"]["name"], loss=point["loss"])
 
 
 def job_dataset(suffix):

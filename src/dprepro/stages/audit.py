@@ -12,6 +12,7 @@ from dprepro.costs import own_cost
 from dprepro.files import write_json
 from dprepro.privacy.audit import audit
 from dprepro.provenance import commit, machine
+from dprepro.workflow import own_files
 
 
 def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
@@ -31,4 +32,5 @@ def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
         for setting in spec["settings"]
         for epsilon in setting["epsilon"]
     ]
-    write_json(out, {"rows": rows, "provenance": {**commit(), **machine()}, "cost": own_cost()})
+    provenance = {**commit(), **machine(), **own_files("audit", algorithm=spec["algorithm"])}
+    write_json(out, {"rows": rows, "provenance": provenance, "cost": own_cost()})
