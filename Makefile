@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
+PEERS := .venv-peers
 
 .PHONY: reproduce smoke test test-slurm lint bench clean help
 
@@ -12,7 +13,7 @@ help:
 	@echo "make test        linters, type checks and all tests"
 	@echo "make test-slurm  the workflow through a Slurm of one node, which must be installed"
 	@echo "make lint        linters and type checks only"
-	@echo "make bench       speed ratios into results/benchmarks/"
+	@echo "make bench       speed and memory into results/benchmarks/, beside other libraries"
 	@echo "make clean       remove the virtual environment and caches; results stay"
 
 reproduce: $(VENV)/.installed
@@ -36,12 +37,18 @@ lint: $(VENV)/.installed-test
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 
+# Without the other libraries the benchmark goes on and says so; `make .venv-peers/.installed` shows what is wrong.
 bench: $(VENV)/.installed
+	@$(MAKE) --silent $(PEERS)/.installed >/dev/null 2>&1 || true
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/goldstein.py
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/figure.py
 
 clean:
-	rm -rf $(VENV) .venv-slurm .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	rm -rf $(VENV) .venv-slurm $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -59,4 +66,9 @@ $(VENV)/.installed-test: $(VENV)/.installed
 
 $(VENV)/.installed-slurm: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test,slurm]"
+	@touch $@
+
+$(PEERS)/.installed: envs/peers.txt
+	$(PYTHON) -m venv --clear $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r envs/peers.txt
 	@touch $@
