@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dprepro.algorithms import get_algorithm
-from dprepro.arrays import wished_device
+from dprepro.arrays import blas_threads, single_blas_thread, wished_device
 from dprepro.files import write_json
 from dprepro.privacy.audit import audit
 from dprepro.provenance import commit, machine
@@ -33,4 +33,6 @@ def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
         for epsilon in setting["epsilon"]
     ]
     seconds = time.process_time() - started
-    write_json(out, {"rows": rows, "provenance": {**commit(), **machine()}, "seconds_cpu": seconds})
+    with single_blas_thread():
+        provenance = {**commit(), **machine(), "threads": blas_threads()}
+    write_json(out, {"rows": rows, "provenance": provenance, "seconds_cpu": seconds})
