@@ -68,9 +68,11 @@ def write_rows(path: Path, rows: Sequence[Row]) -> None:
         values = {name: getattr(row, name) for name in COLUMNS} | {"value": f"{row.value:.6g}"}
         table.writerow(values.values())
         aim = f"   (aim {row.aim}: {row.reached})" if row.aim else ""
-        size = f"n={row.n} d={row.d} K={row.K}" if row.n else ""
-        print(f"{row.case:<18} {row.variant:<34} {row.dtype:<8} {size:<24} {row.measure:<30}"
-              f"{row.value:>11.4g} {row.unit}{aim}")  # fmt: skip
+        size = " ".join(f"{name}={getattr(row, name)}" for name in ("n", "d", "K") if getattr(row, name))
+        print(
+            f"{row.case:<24} {row.variant:<37} {row.dtype:<8} {size:<21} {row.measure:<27}"
+            f"{row.value:>10.4g} {row.unit}{aim}"
+        )
     write_text(path, text.getvalue())
     print(f"written: {path}\n")
 

@@ -97,7 +97,7 @@ def full_gradient(X: np.ndarray, y: np.ndarray, dtype: str, rounds: int) -> list
         row("plain NumPy, one replicate", "time per replicate-step", "ms", 1e3 * found["plain"], 1),
         row("engine", "time per replicate-step", "ms", 1e3 * step / TILE),
         row("the engine's two matrix products", "time per replicate-step", "ms", 1e3 * found["products"] / TILE),
-        row("square matrices", "matrix products", "GF/s", peak, SQUARE),
+        Row("full gradient", "square matrices", "matrix products", "GF/s", peak, dtype),
         row("engine", "matrix products", "GF/s", reached),
         row("engine / plain NumPy", "speed", "ratio", TILE * found["plain"] / step, aim=f">= {7 if double else 8}"),
         row(
