@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         growth(right, along_replicates(grown))
         for number, dtype in enumerate(DTYPES):
             right.plot([], [], style.MARKERS[number], color=style.colours(DTYPES)[dtype], markersize=4, label=dtype)
-        right.legend(fontsize=6.5, frameon=False, handletextpad=0.1)
+        right.legend(loc="upper right", fontsize=6.5, frameon=False, handletextpad=0.1)
         size = engine[engine["case"] == "full gradient"].iloc[0]
         left.set_title(f"full-batch step, n = {size['n']:,.0f}, d = {size['d']:.0f}", loc="left")
         middle.set_title("one-sample loop", loc="left")
