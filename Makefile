@@ -41,7 +41,7 @@ lint: $(VENV)/.installed-test
 bench: $(VENV)/.installed
 	@$(MAKE) --silent $(PEERS)/.installed >/dev/null 2>&1 || true
 	$(BIN)/python benchmarks/engine.py
-	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/peers.py --peers $(PEERS)
 	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/goldstein.py
 	$(BIN)/python benchmarks/overhead.py

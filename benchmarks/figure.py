@@ -17,8 +17,8 @@ from dprepro.files import write_text
 
 STEP = "time per replicate-step"
 SHOWN = (
-    "Left: CPU time of one full-batch private step per replicate, on one thread; hooks and ew are two ways of Opacus to "
-    "gradients of single records. Middle: steps of the one-sample loop. Right: time of a replicate-step against the "
+    "Left: CPU time of one full-batch private step per replicate, on one thread; hooks and ew are two ways of Opacus "
+    "to gradients of single records. Middle: steps of the one-sample loop. Right: time of a replicate-step against the "
     "number of replicates, which run in full tiles of 64. Medians, all variants of a panel measured in turns."
 )
 

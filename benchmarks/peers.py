@@ -139,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             "Opacus, PyTorch and diffprivlib could not be installed (`make .venv-peers/.installed` says why): left out."
         )
     else:
-        with worker(chosen.peers / "bin" / "python", X, y) as peers:
+        with worker(chosen.peers.absolute() / "bin" / "python", X, y) as peers:
             print("Beside " + ", ".join(f"{name} {number}" for name, number in peers.versions.items()))
             for dtype in DTYPES:
                 rows += steps(peers, X, y, dtype, chosen.rounds)

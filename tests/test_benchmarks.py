@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -102,7 +103,7 @@ def test_without_the_peers_one_sentence_says_so_and_the_rest_goes_on(out: Path, 
 
 def test_the_peers_run_in_turns_with_the_engine(tmp_path: Path) -> None:
     require("peers", (PEERS / ".installed").exists(), "make .venv-peers/.installed was not run")
-    bench("peers.py", tmp_path)
+    bench("peers.py", tmp_path, "--peers", os.path.relpath(PEERS))
     frame = table(tmp_path, "peers")
     assert {"engine", "plain PyTorch", "Opacus, all rows at once"} <= set(frame["variant"])
     assert set(ratios(frame).values()) == {">= 60", ">= 25"}
