@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 CORES ?= all
 PEERS := .venv-peers
 
-.PHONY: reproduce smoke test test-slurm lint bench clean help
+.PHONY: reproduce smoke test test-slurm test-gpu-sources lint bench clean help
 
 help:
 	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
 	@echo "make smoke       the same workflow on few rows and steps, in a few minutes"
 	@echo "make test        linters, type checks and all tests"
 	@echo "make test-slurm  the workflow through a Slurm of one node, which must be installed"
+	@echo "make test-gpu-sources  the CUDA kernels on a machine without a GPU, by g++ and NVIDIA's compiler"
 	@echo "make lint        linters and type checks only"
 	@echo "make bench       speed and memory into results/benchmarks/, beside other libraries"
 	@echo "make clean       remove the virtual environment and caches; results stay"
@@ -29,6 +30,11 @@ test: lint
 test-slurm:
 	$(MAKE) VENV=.venv-slurm .venv-slurm/.installed-slurm
 	.venv-slurm/bin/python -m pytest -m slurm tests/cluster
+
+# CuPy and the compiler take 400 MB: they have an environment of their own, too.
+test-gpu-sources:
+	$(MAKE) VENV=.venv-gpu .venv-gpu/.installed-nvrtc
+	.venv-gpu/bin/python -m pytest tests/kernels tests/test_arrays.py
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -48,7 +54,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python benchmarks/figure.py
 
 clean:
-	rm -rf $(VENV) .venv-slurm $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	rm -rf $(VENV) .venv-slurm .venv-gpu $(PEERS) .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -62,6 +68,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml envs/constraints.txt
 
 $(VENV)/.installed-test: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test]"
+	@touch $@
+
+$(VENV)/.installed-nvrtc: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test,nvrtc]"
 	@touch $@
 
 $(VENV)/.installed-slurm: $(VENV)/.installed

@@ -21,6 +21,8 @@ from pathlib import Path
 
 from common import Row, parser, write_rows
 
+from dprepro.costs import read_cost
+
 ROOT = Path(__file__).parents[1]
 PARTS = ("Snakefile", "workflow", "profiles", "config", "envs", "docs")
 TARGET, SCALE = "wyx17_fig1", "config/scales/smoke.yaml"
@@ -91,8 +93,7 @@ def run_all(file: Path) -> None:
 
 def seconds_in_jobs(folder: Path) -> float:
     """Return the wall seconds of all jobs as Snakemake's benchmarks have them."""
-    files = list(folder.glob("results/*/benchmarks/**/*.tsv"))
-    return sum(float(file.read_text(encoding="utf-8").splitlines()[1].split("\t")[0]) for file in files)
+    return sum(read_cost(file).seconds or 0.0 for file in folder.glob("results/*/benchmarks/**/*.tsv"))
 
 
 def experiment(folder: Path) -> list[Row]:

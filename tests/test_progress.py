@@ -5,10 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -16,16 +14,15 @@ from hypothesis import strategies as st
 
 from dprepro.progress import (
     SILENT_SECONDS,
+    TRUSTED_SECONDS,
     Estimate,
     Progress,
     Running,
     Spent,
     Task,
     Tracker,
-    duration,
     left_in_words,
     progress_line,
-    read_benchmark,
     time_left,
 )
 
@@ -178,6 +175,39 @@ def test_without_a_list_of_jobs_the_counts_of_rules_serve() -> None:
     assert progress.left == Estimate(20.0, unknown=1), "two runs are left, and a table of which nothing is known"
 
 
+def on_a_cluster() -> Tracker:
+    """Three jobs: one was in the queue for 900 seconds and took 20, where it took 10 before; two are submitted."""
+    tracker = Tracker(0.0, cluster=True)
+    tracker.plan({1: Task("run", 10.0), 2: Task("run", 40.0), 3: Task("audit", 20.0, cores=2)})
+    for number, name in ((1, "run one"), (2, "run two"), (3, "audit dp_gd")):
+        tracker.start(number, running(name, 0.0), 1)
+    tracker.finish(1, 920.0, measured=20.0)
+    return tracker
+
+
+def test_on_a_cluster_computing_is_told_and_neither_queue_nor_places() -> None:
+    left = on_a_cluster().progress(920.0).left
+    pace = (TRUSTED_SECONDS + 20.0) / (TRUSTED_SECONDS + 10.0)
+    assert left == Estimate(pytest.approx(pace * (40.0 + 2 * 20.0)), computing=True)
+    assert left_in_words(left) == "about 2 min of computing left"
+    assert left_in_words(Estimate(90.0, 2, computing=True)) == "about 90 s of computing and 2 unknown jobs left"
+
+
+def test_time_in_the_queue_is_no_time_that_a_job_took() -> None:
+    tracker = on_a_cluster()
+    assert tracker.finished[1].seconds == 20.0
+    assert tracker.progress(920.0).left == tracker.progress(9000.0).left, "jobs may wait that long"
+    tracker.finish(2, 1000.0)
+    assert tracker.finished[2].seconds == 1000.0, "without a benchmark nothing else is known"
+
+
+def test_all_done_is_said_on_a_cluster_too() -> None:
+    tracker = on_a_cluster()
+    for number in (2, 3):
+        tracker.finish(number, 1000.0, measured=1.0)
+    assert left_in_words(tracker.progress(1000.0).left) == "nothing left"
+
+
 def test_progress_survives_its_file() -> None:
     progress = followed().progress(120.0)
     assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
@@ -187,39 +217,14 @@ def test_a_run_is_alive_while_its_process_is_and_is_heard_of() -> None:
     progress = followed().progress(1000.0)
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    dead = dataclasses.replace(progress, pid=ended.pid)
-    assert progress.pid == os.getpid()
-    assert progress.host == socket.gethostname()
+    place, pid, started = progress.stamp.split()
+    dead = dataclasses.replace(progress, stamp=f"{place} {ended.pid} {started}")
+    assert progress.pid == pid == str(os.getpid())
     assert progress.alive(1001.0)
     assert not progress.alive(1001.0 + SILENT_SECONDS)
     assert not dead.alive(1001.0)
-    assert dataclasses.replace(dead, host="elsewhere").alive(1001.0), "of another machine only the time is known"
+    elsewhere = dataclasses.replace(dead, stamp=f"elsewhere {ended.pid} {started}")
+    assert elsewhere.alive(1001.0), "of another machine only the time is known"
+    later = dataclasses.replace(progress, stamp=f"{place} {pid} {started}0")
+    assert not later.alive(1001.0), "another process got its number"
     assert not dataclasses.replace(progress, state="ended").alive(1001.0)
-
-
-HEADER = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time"
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (f"{HEADER}\n1.47\t0:00:01\t159.78\t1616.13\t97.10\t123.64\t0.00\t0.01\t31.88\t0.96\n", (1.47, 0.96)),
-        (f"{HEADER}\n0.2\t0:00:00\tNA\tNA\tNA\tNA\tNA\tNA\tNA\tNA\n", (0.2, None)),
-        (f"{HEADER}\n", None),
-        (f"{HEADER}\n1.47\t0:00\n", None),
-        ("", None),
-        ("x\ty\n1\t2\n", None),
-    ],
-)
-def test_a_benchmark_is_read_or_is_none(content: str, expected: object, tmp_path: Path) -> None:
-    (tmp_path / "job.tsv").write_text(content)
-    assert read_benchmark(tmp_path / "job.tsv") == expected
-    assert read_benchmark(tmp_path / "none.tsv") is None
-
-
-@pytest.mark.parametrize(
-    ("given_seconds", "words"),
-    [(0.24, "0.2 s"), (9.96, "10 s"), (75.4, "75 s"), (100.0, "2 min"), (361.0, "6 min"), (7500.0, "2 h 05 min")],
-)
-def test_durations_are_said_as_one_would(given_seconds: float, words: str) -> None:
-    assert duration(given_seconds) == words

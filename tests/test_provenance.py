@@ -77,6 +77,16 @@ def test_what_the_code_says_changes_the_digest(text: str, write: Write) -> None:
     assert provenance.digest(["dprepro.first"]) != before
 
 
+def test_every_byte_of_a_cuda_source_beside_a_module_changes_the_digest(write: Write) -> None:
+    digests = {provenance.digest(["dprepro.first"])}
+    for text in ("int f();", "int f(); // a remark"):
+        write("second.cuh", text)
+        digests.add(provenance.digest(["dprepro.first"]))
+    assert len(digests) == 3
+    write("alone.cuh", "int g();")
+    assert provenance.digest(["dprepro.first"]) in digests
+
+
 def test_a_change_elsewhere_does_not_change_the_digest(write: Write) -> None:
     before = provenance.digest(["dprepro.first"])
     write("unrelated.py", "VALUE = 4\n")

@@ -128,7 +128,7 @@ def solve(
         seconds=float(result.seconds[-1]),
         plan=plan,
         certificate=certify(plan),
-        provenance=_provenance(features, labels, int(seed), backend, plan) | result.economy,
+        provenance=_provenance(features, labels, int(seed), backend, plan) | result.circumstances,
         failures=int(np.sum(failed)),
         notes=notes,
         result=result,

@@ -1,7 +1,8 @@
 """Which array library runs, on which device, and how much memory a temporary may take.
 
-This is the only module that knows that CuPy exists. Everything numeric elsewhere is written against the array
-API standard and receives a `Backend`.
+This module and `kernels.py` are the only ones that know that CuPy exists. Everything numeric elsewhere is written
+against the array API standard and receives a `Backend`. A backend may have kernels for what array operations do badly;
+where it has none, as NumPy, or they do not cover a case, array operations do the work.
 """
 
 from __future__ import annotations
@@ -12,15 +13,22 @@ import itertools
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dprepro.errors import UserError
 
+if TYPE_CHECKING:
+    from dprepro.kernels import Kernels
+
 # A (rows, replicates) temporary of this size stays in the second-level cache of one core.
 CPU_BUDGET_BYTES = 128 * 1024
 GPU_BUDGET_SHARE = 0.1
+# Rows are taken in chunks of at least so many.
+LEAST_ROWS = 64
+# Noise is drawn in blocks as short as this part of the usual, and no shorter.
+LARGEST_CUT = 16
 
 # Replicates always run in full tiles of this many slots, and matrix products see features padded to a
 # multiple of FEATURE_MULTIPLE: with these shapes fixed, BLAS gives replicate r the same bits in any company.
@@ -39,7 +47,8 @@ class Backend:
 
     `why` says how the choice came about and is recorded with every result; `budget` is the size in bytes that
     one temporary of a row-chunked computation may take. `cut` says how many times smaller than usual temporaries are,
-    for want of memory.
+    for want of memory, and `halves` whether chunks of rows are halved then. `kernels` are those of `kernels.cuh`, if
+    the device has them.
     """
 
     name: str
@@ -49,6 +58,8 @@ class Backend:
     budget: int
     why: str
     cut: int = 1
+    halves: bool = False
+    kernels: Kernels | None = None
 
     @property
     def dtype(self) -> Any:
@@ -66,14 +77,21 @@ class Backend:
         """Return the same backend with another floating-point type."""
         return replace(self, dtype_name=_checked_dtype(dtype_name))
 
-    def smaller(self) -> Backend:
-        """Return the same backend with temporaries a quarter as large.
+    def smaller(self, rows: int, columns: int) -> Backend | None:
+        """Return the same backend with smaller temporaries, for data of (rows, columns); None if they are the smallest.
 
-        Blocks of random numbers are shorter, which changes no number. Rows are taken in smaller chunks only where
-        these are larger than a CPU's, which save nothing: there the order of sums changes, and with it last bits.
+        Blocks of random numbers have a quarter of their length, down to 1/LARGEST_CUT, which changes no number. On a
+        CPU that is all: its chunks of rows take next to nothing. On a GPU memory that is free but kept is given back
+        first, blocks have half of their length, and chunks half of their rows, down to LEAST_ROWS: there the order of
+        sums changes, and with it last bits.
         """
-        budget = min(self.budget, max(CPU_BUDGET_BYTES, self.budget // 4))
-        return replace(self, budget=budget, cut=4 * self.cut)
+        self._give_back()
+        if not self.halves:
+            return None if self.cut >= LARGEST_CUT else replace(self, cut=4 * self.cut)
+        chunk = min(rows, self.chunk_rows(columns))
+        if chunk <= LEAST_ROWS and self.cut >= LARGEST_CUT:
+            return None
+        return replace(self, budget=max(LEAST_ROWS, chunk // 2) * self._row_bytes(columns), cut=2 * self.cut)
 
     def steps(self, usual: int) -> int:
         """Return for how many steps random numbers are drawn at one time."""
@@ -116,11 +134,24 @@ class Backend:
             yield slice(start, stop)
 
     def chunks(self, rows: int, columns: int) -> Iterator[slice]:
-        """Cut `rows` into slices so that a (slice, columns) temporary fits the budget (at least 64 rows)."""
-        item = np.dtype(self.dtype_name).itemsize
-        step = max(64, self.budget // (item * max(columns, 1)))
+        """Cut `rows` into slices so that a (slice, columns) temporary fits the budget (at least LEAST_ROWS rows)."""
+        step = self.chunk_rows(columns)
         for start in range(0, rows, step):
             yield slice(start, min(start + step, rows))
+
+    def chunk_rows(self, columns: int) -> int:
+        """Return how many rows a chunk has whose (rows, columns) temporary fits the budget."""
+        return max(LEAST_ROWS, self.budget // self._row_bytes(columns))
+
+    def _row_bytes(self, columns: int) -> int:
+        return np.dtype(self.dtype_name).itemsize * max(columns, 1)
+
+    def _give_back(self) -> None:
+        """Give memory that is free but kept for later arrays back to the device."""
+        if self.name == "cupy":
+            import cupy
+
+            cupy.get_default_memory_pool().free_all_blocks()
 
 
 def get_backend(device: str | None = None, dtype: str = "float64", configured: str | None = None) -> Backend:
@@ -230,8 +261,15 @@ def _cupy_backend(dtype: str, why: str) -> Backend:
     import array_api_compat.cupy as xp
     import cupy
 
+    from dprepro.kernels import CudaLauncher, Kernels
+
     free_bytes, _ = cupy.cuda.runtime.memGetInfo()
-    return Backend("cupy", xp, cupy.cuda.Device(), dtype, int(GPU_BUDGET_SHARE * free_bytes), why)
+    device = cupy.cuda.Device()
+    kernels = Kernels(CudaLauncher(), xp, device)
+    kernels.check()
+    why += " and draws the random words of the host"
+    budget = int(GPU_BUDGET_SHARE * free_bytes)
+    return Backend("cupy", xp, device, dtype, budget, why, halves=True, kernels=kernels)
 
 
 def _strict_cpu(xp: Any) -> Any:

@@ -142,6 +142,12 @@ def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[A
     return [experiments[name] for name in dict.fromkeys(wanted)]
 
 
+def papers_found(experiments: Sequence[AnyExperiment]) -> list[str]:
+    """Return the papers with findings among the experiments: those with a table of parts."""
+    wholes = {experiment.spec["paper"].lower() for experiment in experiments if experiment.kind == "parts"}
+    return [paper for paper in FINDINGS if paper in wholes]
+
+
 def _parts(experiment: AnyExperiment) -> list[str]:
     """Return the experiments that one brings with it: its parts and what is made beside them."""
     return [*experiment.parts, *experiment.beside] if isinstance(experiment, PartsExperiment) else []

@@ -9,27 +9,33 @@ import json
 import os
 import re
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dprepro.errors import UserError
-from dprepro.owner import check_owner
+from dprepro.owner import check_owner, host
 
 if TYPE_CHECKING:
     import numpy as np
 
 # The earliest date a zip archive can hold: archives must not remember when they were written.
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
-# The name of a file that process `pid` is still writing.
-PARTIAL = re.compile(r"\..+\.(?P<pid>[0-9]+)\.partial")
+# The name of a file that process `pid` of a machine is still writing.
+PARTIAL = re.compile(r"\..+\.(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)\.partial")
+
+
+def host_tag() -> str:
+    """Return what tells this machine from others in the names of unfinished files."""
+    return f"{zlib.crc32(host().encode()):08x}"
 
 
 @contextlib.contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success it is renamed to `path`, on failure removed."""
     target = Path(path)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    temporary = target.with_name(f".{target.name}.{host_tag()}-{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         yield temporary

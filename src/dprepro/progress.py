@@ -6,15 +6,14 @@ The logger plugin feeds a `Tracker` with what Snakemake reports; `dprepro status
 from __future__ import annotations
 
 import math
-import os
-import socket
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dprepro import owner
+from dprepro.costs import duration
 
 # Earlier times are trusted as they stand until about this many seconds of them were measured again.
 TRUSTED_SECONDS = 10.0
@@ -48,10 +47,20 @@ class Spent:
 
 @dataclass(frozen=True)
 class Estimate:
-    """The seconds left, None if nothing is known, and of how many jobs it is not known how long they take."""
+    """The seconds left, None if nothing is known, and of how many jobs it is not known how long they take.
+
+    On a cluster nobody knows when jobs get a place: there it is `computing` that is left, all cores added up.
+    """
 
     seconds: float | None
     unknown: int = 0
+    computing: bool = False
+
+
+def computing_left(unfinished: Sequence[Task], finished: Sequence[Spent]) -> Estimate:
+    """Estimate what jobs that wait or run on a cluster will take on one core, by the rules of `time_left`."""
+    left = time_left(unfinished, [], finished, cores=1.0)
+    return replace(left, computing=True)
 
 
 def time_left(waiting: Sequence[Task], running: Sequence[Spent], finished: Sequence[Spent], cores: float) -> Estimate:
@@ -102,7 +111,10 @@ def _means(running: Iterable[Spent], finished: Iterable[Spent]) -> dict[str, flo
 
 @dataclass(frozen=True)
 class Running:
-    """A job that runs now: its name for the user, its rule, its log, and since when (seconds since the epoch)."""
+    """A job that runs now: its name for the user, its rule, its log, and since when (seconds since the epoch).
+
+    On a cluster it is submitted since then, and may still wait for its place.
+    """
 
     name: str
     rule: str
@@ -112,11 +124,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of a run at one time; what `dprepro status` reads from another process."""
+    """The state of a run at one time, with the stamp of its process; what `dprepro status` reads from another one."""
 
     state: str
-    pid: int
-    host: str
+    stamp: str
     started: float
     updated: float
     total: int
@@ -125,6 +136,7 @@ class Progress:
     running: tuple[Running, ...]
     left: Estimate
     cores: float | None
+    cluster: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
@@ -144,9 +156,12 @@ class Progress:
 
     def alive(self, now: float) -> bool:
         """Whether the run goes on: it says so, it was heard of, and its process is there if this is its machine."""
-        if self.state != "running" or now - self.updated > SILENT_SECONDS:
-            return False
-        return self.host != socket.gethostname() or owner.runs(self.pid)
+        return self.state == "running" and now - self.updated <= SILENT_SECONDS and owner.alive(self.stamp)
+
+    @property
+    def pid(self) -> str:
+        """The number of its process."""
+        return self.stamp.split()[1]
 
 
 def progress_line(progress: Progress, told: str | None = None, width: int | None = None) -> str:
@@ -166,33 +181,11 @@ def left_in_words(left: Estimate) -> str:
     """Return an estimate for the user."""
     if left.seconds is None:
         return "time left unknown yet"
-    if left == Estimate(0.0):
+    if not (left.seconds or left.unknown):
         return "nothing left"
     seconds = max(round(left.seconds), 1)
     rest = f" and {left.unknown} unknown {'job' if left.unknown == 1 else 'jobs'}" if left.unknown else ""
-    return f"about {duration(seconds)}{rest} left"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in the units that one would say: 40 s, 6 min, 2 h 05 min."""
-    if round(seconds) < 100:
-        return f"{seconds:.1f} s" if seconds < 9.95 and seconds != round(seconds) else f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def read_benchmark(path: str | os.PathLike[str]) -> tuple[float, float | None] | None:
-    """Return the wall and CPU seconds of a benchmark that Snakemake wrote; None if there is none, or no CPU time."""
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-        record = dict(zip(lines[0].split("\t"), lines[1].split("\t"), strict=True))
-        wall = float(record["s"])
-    except (OSError, ValueError, IndexError, KeyError):
-        return None
-    try:
-        return wall, float(record["cpu_time"])
-    except (KeyError, ValueError):
-        return wall, None  # Snakemake writes NA for a job that ended before it looked.
+    return f"about {duration(seconds)}{' of computing' if left.computing else ''}{rest} left"
 
 
 @dataclass
@@ -202,6 +195,7 @@ class Tracker:
     started: float
     total: int = 0
     cores: float | None = None
+    cluster: bool = False
     ended: bool = False
     tasks: dict[int, Task] = field(default_factory=dict)
     running: dict[int, Running] = field(default_factory=dict)
@@ -224,12 +218,13 @@ class Tracker:
         self.failed.pop(number, None)
         self.running[number] = job
 
-    def finish(self, number: int, now: float) -> tuple[Running, Spent] | None:
-        """Note that a job is done; return it with what it took."""
+    def finish(self, number: int, now: float, measured: float | None = None) -> tuple[Running, Spent] | None:
+        """Note that a job is done; return it with what it took: as measured beside it, if it was, else by our clock."""
         job = self.running.pop(number, None)
         if job is None:
             return None
-        self.finished[number] = Spent(self.tasks[number], max(now - job.since, 0.0))
+        seconds = max(now - job.since, 0.0) if measured is None else measured
+        self.finished[number] = Spent(self.tasks[number], seconds)
         return job, self.finished[number]
 
     def fail(self, number: int, name: str) -> None:
@@ -239,21 +234,26 @@ class Tracker:
 
     def progress(self, now: float) -> Progress:
         """Return the state at a time."""
-        running = [Spent(self.tasks[number], max(now - job.since, 0.0)) for number, job in self.running.items()]
-        left = time_left(self._waiting(), running, [*self.finished.values()], self.cores or 1.0)
         return Progress(
             state="ended" if self.ended else "running",
-            pid=os.getpid(),
-            host=socket.gethostname(),
+            stamp=owner.stamp(),
             started=self.started,
             updated=now,
             total=self.total,
             done=len(self.finished),
             failed=tuple(self.failed.values()),
             running=tuple(self.running.values()),
-            left=left,
+            left=self._left(now),
             cores=self.cores,
+            cluster=self.cluster,
         )
+
+    def _left(self, now: float) -> Estimate:
+        waiting, finished = self._waiting(), [*self.finished.values()]
+        if self.cluster:
+            return computing_left([*waiting, *(self.tasks[number] for number in self.running)], finished)
+        running = [Spent(self.tasks[number], max(now - job.since, 0.0)) for number, job in self.running.items()]
+        return time_left(waiting, running, finished, self.cores or 1.0)
 
     def _waiting(self) -> list[Task]:
         seen = {*self.running, *self.finished, *self.failed}

@@ -35,11 +35,16 @@ def sources(modules: Iterable[str]) -> list[Path]:
 
 
 def digest(modules: Iterable[str]) -> str:
-    """Return a sha256 over what the sources of `modules` do: comments, layout and docstrings do not change it."""
+    """Return a sha256 over what the sources of `modules` do: comments, layout and docstrings do not change it.
+
+    Of a CUDA source that stands beside a module of its name every byte counts.
+    """
     total = hashlib.sha256()
     for path in sources(modules):
         total.update(path.relative_to(PACKAGE).as_posix().encode())
         total.update(_meaning(path, path.stat().st_mtime_ns).encode())
+        if (kernels := path.with_suffix(".cuh")).is_file():
+            total.update(kernels.read_bytes())
     return total.hexdigest()[:16]
 
 

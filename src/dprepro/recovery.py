@@ -18,9 +18,11 @@ from typing import IO
 
 from dprepro import owner
 from dprepro.errors import UserError
-from dprepro.files import PARTIAL, write_bytes
+from dprepro.files import PARTIAL, host_tag, write_bytes
 
+# In the working directory, and once more in the folder of results, which two checkouts may share.
 LOCK = Path(".snakemake") / "dprepro.lock"
+RESULTS_LOCK = Path("logs") / "dprepro.lock"
 # Stands in the lock of a run whose jobs are submitted to other machines.
 SUBMITS = "submits jobs"
 # Calls of Snakemake that make no result; they may look at what another run is doing.
@@ -43,6 +45,8 @@ _KILLED = re.compile(r"non-zero exit status 137|died with <Signals\.SIGKILL")
 
 def only_looks(arguments: Sequence[str]) -> bool:
     """Whether a call of Snakemake makes no result, judged by its words."""
+    if "--report-after-run" in arguments:
+        return False
     return any(word.split("=")[0] in _LOOKS or _DRY_RUN.fullmatch(word) for word in arguments)
 
 
@@ -52,12 +56,23 @@ def begin(folder: Path, results: Path) -> list[str]:
     Raises `UserError` if another run is at work, or nothing can be written to `results`.
     """
     notes = []
-    last = _hold(folder / LOCK)
-    # A run on another machine may be alive, and submitted jobs outlive theirs: then the user has to unlock.
-    dead = last is not None and all(line.startswith(f"{owner.host()} ") for line in last[:1]) and SUBMITS not in last
-    if dead and _remove_locks(folder):
-        notes.append("The last run here was killed: its lock is removed, and what it did is kept.")
     _check_writable(results)
+    held = [_hold(place) for place in (folder / LOCK, results / RESULTS_LOCK)]
+    locks = list((folder / ".snakemake" / "locks").glob("*.lock"))
+    dead = all(_is_dead(file) for file in held)
+    if locks and not dead:
+        for file in held:
+            file.close()
+        raise UserError(
+            f"The last run in {folder.absolute()} was killed, and jobs that it submitted, or the run itself on another "
+            "machine, may still be at work: cancel them, call `snakemake --unlock`, then this again."
+        )
+    for file in held:
+        _sign(file)
+    for path in locks:
+        path.unlink(missing_ok=True)
+    if locks:
+        notes.append("The last run here was killed: its lock is removed, and what it did is kept.")
     if dead and (count := _remove_partial(results)):
         notes.append(f"{_things(count, 'unfinished file')} of killed jobs removed.")
     if count := _bring_to_present(results):
@@ -103,16 +118,16 @@ def note_submissions() -> None:
             print(SUBMITS, file=file, flush=True)
 
 
-def _hold(path: Path) -> list[str] | None:
-    """Lock a file for the life of this process and return what the last run wrote to it; an error if another has it.
+def _hold(path: Path) -> IO[str]:
+    """Lock a file for the life of this process and return it, at its start; an error if another process has it.
 
-    Children do not inherit the lock. Where the file system has none, None is returned.
+    Children do not inherit the lock.
     """
     import fcntl
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", encoding="utf-8")
+        file = path.open("a+", encoding="utf-8", errors="replace")
     except OSError as error:
         raise UserError(f"Cannot write {path}: {error.strerror}. Work in a folder you may write to.") from None
     try:
@@ -120,14 +135,32 @@ def _hold(path: Path) -> list[str] | None:
     except BlockingIOError:
         raise UserError(_busy(path)) from None
     except OSError:
-        # Snakemake's own lock is then the only one, and nobody can tell whether it is a dead run's.
-        return None
+        # The file system has no locks. Snakemake's own is then the only one, and nobody can tell whose it is.
+        file.close()
+        return file
+    file.seek(0)
+    return file
+
+
+def _is_dead(file: IO[str]) -> bool:
+    """Whether the last run that held a lock is known to be dead, with all its jobs.
+
+    One on another machine may be alive, and submitted jobs outlive theirs: then the user has to unlock.
+    """
+    if file.closed:
+        return False
+    last = file.read().splitlines()
+    return all(line.startswith(f"{owner.host()} ") for line in last[:1]) and SUBMITS not in last
+
+
+def _sign(file: IO[str]) -> None:
+    """Write into a lock who holds it from now on."""
+    if file.closed:
+        return
     _held.append(file)
-    last = _text(path).splitlines()
     file.truncate(0)
     with contextlib.suppress(OSError):  # a full disk is found soon after, with a better sentence
         print(owner.stamp(), time.strftime("%Y-%m-%d %H:%M:%S"), sep="\n", file=file, flush=True)
-    return last
 
 
 def _busy(path: Path) -> str:
@@ -138,16 +171,8 @@ def _busy(path: Path) -> str:
     since = lines[1] if len(lines) > 1 else "a moment ago"
     return (
         f"Another run (process {pid} on {host}, since {since}) works in {path.absolute().parents[1]}: "
-        "wait for its end, or work in another copy of the checkout."
+        "wait for its end, or work in another copy of the checkout, with results of its own."
     )
-
-
-def _remove_locks(folder: Path) -> int:
-    """Remove the locks that Snakemake left there and return their number."""
-    found = list((folder / ".snakemake" / "locks").glob("*.lock"))
-    for path in found:
-        path.unlink(missing_ok=True)
-    return len(found)
 
 
 def _check_writable(results: Path) -> None:
@@ -158,11 +183,11 @@ def _check_writable(results: Path) -> None:
 
 
 def _remove_partial(results: Path) -> int:
-    """Remove unfinished files of processes that have ended and return their number."""
+    """Remove unfinished files of processes of this machine that have ended and return their number."""
     count = 0
     for path in _files(results):
         found = PARTIAL.fullmatch(path.name)
-        if found and not owner.runs(int(found["pid"])):
+        if found and found["host"] == host_tag() and not owner.runs(int(found["pid"])):
             with contextlib.suppress(OSError):  # somebody else's; it harms nobody
                 path.unlink()
                 count += 1

@@ -7,7 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Plan
 from dprepro.arrays import TILE, single_blas_thread
 from dprepro.errors import SHORT_OF_MEMORY, RunFailed, UserError
+from dprepro.kernels import LAUNCH_STEPS, STEPS, Draws
 from dprepro.losses import Loss
 from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM
 from dprepro.privacy.mechanisms import (
@@ -48,8 +49,6 @@ STATIONARITY_GAP = "stationarity gap"
 NEAR_STATIONARITY = "near stationarity"
 # Where an output is chosen among many iterates, so many of them are observed.
 CANDIDATES_OBSERVED = 200
-# Out of memory, temporaries are made smaller, but not more than this many times.
-LARGEST_CUT = 16
 _GOLDEN = 0.6180339887498949
 # Near stationarity takes a minimisation for each candidate: it is observed of so many, evenly spread.
 CANDIDATES_MINIMIZED = 32
@@ -77,11 +76,15 @@ class RunResult:
     samples_used: int  # of the n samples, how many a replicate looked at
     function_evaluations: np.ndarray  # (C,), values of one sample's loss that a replicate asked for
     cut: int = 1  # how many times smaller than usual temporaries were, for want of memory
+    chunk_rows: int | None = None  # the rows of a chunk where they were halved for that
+    kernels: dict[str, str] = field(default_factory=dict)  # what kernels did, and why array operations did the rest
 
     @property
-    def economy(self) -> dict[str, int]:
-        """What goes into the provenance of a run that was short of memory; nothing of others."""
-        return {"temporaries_cut": self.cut} if self.cut > 1 else {}
+    def circumstances(self) -> dict[str, Any]:
+        """What goes into the provenance of a run that was short of memory or had kernels; nothing of others."""
+        found: dict[str, Any] = {"temporaries_cut": self.cut} if self.cut > 1 else {}
+        found |= {} if self.chunk_rows is None else {"chunk_rows": self.chunk_rows}
+        return found | ({"kernels": self.kernels} if self.kernels else {})
 
     def counts(self) -> dict[str, np.ndarray]:
         """Return the evaluations up to each checkpoint by name; those of values only if some were asked for."""
@@ -361,6 +364,52 @@ class Execution:
         self._look_at(index)
         return self._oracle.sample_differences(W, V, index, clip)
 
+    def steps_in_kernel(self, label: str, obstacle: str = "") -> bool:
+        """Whether a kernel takes the steps on one record each that an event is for; else they are array operations.
+
+        It does if the backend has kernels, the algorithm sees no obstacle, the problem is the logistic loss of stored
+        records with at most an l2 term, on the whole space and not embedded, and every step looks at one random record.
+        """
+        if (kernels := self._backend.kernels) is None:
+            return False
+        if not obstacle and self._embedding is not None:
+            obstacle = "embedded rows"
+        obstacle = obstacle or self.gaussian(label).obstacle_to_steps or self._problem.obstacle_to_steps()
+        return kernels.allowed(STEPS, obstacle)
+
+    def descend(
+        self, mechanism: GaussianMechanism, x: Array, mean: Array, etas: Sequence[float], skipped: int
+    ) -> tuple[Array, Array]:
+        """Return the iterate and the mean of the iterates after noisy proximal steps of the sizes `etas`, by a kernel.
+
+        The mean is that of the iterates behind the first `skipped` releases; before, it is the iterate itself. One
+        gradient evaluation for each step.
+        """
+        return self._problem.descend(x, mean, self._hand_over(mechanism, len(etas), 1), etas, skipped)
+
+    def descend_around(
+        self,
+        mechanism: GaussianMechanism,
+        steps: int,
+        x: Array,
+        snapshot: Array,
+        full: Array,
+        eta: Any,
+        clip: float | None,
+    ) -> tuple[Array, Array]:
+        """Return the iterate and the sum of all iterates after noisy variance-reduced proximal steps, by a kernel.
+
+        A step adds grad f(x, z_i) - grad f(snapshot, z_i), shortened to `clip`, to `full`: two gradient evaluations.
+        """
+        draws = self._hand_over(mechanism, steps, 2)
+        return self._problem.descend_around(x, snapshot, full, draws, eta, clip)
+
+    def _hand_over(self, mechanism: GaussianMechanism, steps: int, evaluations: int) -> Draws:
+        draws = mechanism.handed_over(steps)
+        self.gradient_evaluations += evaluations * steps
+        self._look_at(draws)
+        return draws
+
     def hessians(self, W: Array) -> Array:
         """Return the Hessian of F at each row of W (K, d, d); second-order oracles have no count."""
         if isinstance(self._problem, PopulationRisk):
@@ -405,11 +454,21 @@ class Execution:
         """The constraint set, for steps other than a projection; it sees no data."""
         return self._problem.spec.constraint
 
-    def checkpoint(self, W: Array) -> None:
-        """Mark the end of a round; the iterate is kept if the round is one of the recorded ones."""
-        self._round += 1
+    def checkpoint(self, W: Array, rounds: int = 1) -> None:
+        """Mark the end of one or more rounds; the iterate is kept if the last is one of the recorded ones."""
+        self._round += rounds
         if self._round in self._keep:
             self._record(W)
+
+    def stretches(self, rounds: int) -> Iterator[int]:
+        """Yield the lengths of the stretches that the next `rounds` are cut into, at the latest at a recorded one.
+
+        The caller marks the end of each by a checkpoint of as many rounds.
+        """
+        last = self._round + rounds
+        while self._round < last:
+            recorded = min((kept for kept in self._keep if kept > self._round), default=last)
+            yield min(recorded, last, self._round + LAUNCH_STEPS) - self._round
 
     def observe(self, name: str, values: Array) -> None:
         """Add one value per replicate (K,) to a running mean; for judging a run, never for steering it.
@@ -485,7 +544,7 @@ class Execution:
                 self._at_hand = block[step, :]
                 yield self._at_hand
 
-    def _look_at(self, index: Array | PoissonBatch | FreshBatch) -> None:
+    def _look_at(self, index: Array | PoissonBatch | FreshBatch | Draws) -> None:
         """Note that records were looked at by number, unless they are the fresh samples at hand."""
         if index is self._at_hand:
             return
@@ -586,13 +645,15 @@ def execute(
     wanted = sorted(set(replicates))
     if not wanted:
         raise RunFailed("No replicate was asked for.")
+    if (kernels := problem.backend.kernels) is not None:
+        kernels.paths.clear()
     pieces = []
     # A run may diverge: that is seen in its result and reported there, not by warnings from inside.
     with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         judge = problem.with_dtype("float64")
         for first in sorted({r // tile * tile for r in wanted}):
             slots = [r if r in set(wanted) else None for r in range(first, first + tile)]
-            output, ex, problem = _run_tile(plan, problem, seed, slots, judge, metric, radius)
+            output, ex, problem, judge = _run_tile(plan, problem, judge, seed, slots, metric, radius)
             ex.check(plan)
             used = [slot for slot, replicate in enumerate(slots) if replicate is not None]
             observed = {name: values[used] for name, values in ex.observed().items()}
@@ -610,26 +671,39 @@ def execute(
         samples_used=samples_used,
         function_evaluations=np.array([point[4] for point in trajectory]),
         cut=problem.backend.cut,
+        chunk_rows=problem.chunk_rows(tile) if problem.backend.halves and problem.backend.cut > 1 else None,
+        kernels={} if kernels is None else dict(kernels.paths),
     )
 
 
-def _run_tile(plan: Plan, problem: EmpiricalRisk, *rest: Any) -> tuple[Array, Execution, EmpiricalRisk]:
-    """Run one tile and return its output, its execution and the problem as it could be run.
+def _run_tile(
+    plan: Plan,
+    problem: EmpiricalRisk,
+    judge: EmpiricalRisk,
+    seed: int,
+    slots: Sequence[int | None],
+    metric: str | None,
+    radius: float | None,
+) -> tuple[Array, Execution, EmpiricalRisk, EmpiricalRisk]:
+    """Run one tile and return its output, its execution, and the problem and its judge as they could be run.
 
     Out of memory, it begins anew with smaller temporaries: noise is found by position, so nothing is lost. What is
-    still too much then is too much for this memory. `rest` is what else an `Execution` takes.
+    still too much then is too much for this memory.
     """
     while True:
         try:
-            return *_attempt(plan, problem, *rest), problem
+            return *_attempt(plan, problem, seed, slots, judge, metric, radius), problem, judge
         except MemoryError as error:
-            if problem.backend.cut >= LARGEST_CUT:
-                raise RunFailed(
-                    f"{plan.algorithm} ran out of memory with temporaries {problem.backend.cut} times smaller than "
-                    f"usual ({str(error) or 'no more could be had'}): {SHORT_OF_MEMORY}."
-                ) from None
+            asked = str(error) or "no more could be had"
         # Outside of the handler, which keeps the arrays of the failed attempt.
-        problem = problem.sparing()
+        smaller = problem.sparing(len(slots))
+        if smaller is None:
+            chunks = f" and chunks of {problem.chunk_rows(len(slots))} rows" if problem.backend.halves else ""
+            raise RunFailed(
+                f"{plan.algorithm} ran out of memory with temporaries {problem.backend.cut} times smaller than "
+                f"usual{chunks} ({asked}): {SHORT_OF_MEMORY}."
+            )
+        problem, judge = smaller, judge.sparing(len(slots)) or judge
 
 
 def _attempt(plan: Plan, problem: EmpiricalRisk, *rest: Any) -> tuple[Array, Execution]:

@@ -12,10 +12,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from dprepro.costs import duration, read_cost
 from dprepro.errors import UserError
-from dprepro.experiments import FINDINGS, AnyExperiment, Experiment, audit_jobs, load_config, load_experiments
+from dprepro.experiments import (
+    FINDINGS,
+    AnyExperiment,
+    Experiment,
+    audit_jobs,
+    load_config,
+    load_experiments,
+    papers_found,
+)
 from dprepro.files import read_json
-from dprepro.progress import PROGRESS_FILE, Progress, duration, left_in_words, read_benchmark
+from dprepro.progress import PROGRESS_FILE, Progress, left_in_words
 from dprepro.sweeps import SweepExperiment
 
 DONE, RUNNING, FAILED, STOPPED, LEFT = "done", "running", "failed", "stopped", "left"
@@ -42,7 +51,6 @@ class Group:
     stopped: int
     left: int
     seconds_wall: float
-    seconds_cpu: float
     last_change: float | None
 
 
@@ -97,14 +105,10 @@ def expected_jobs(experiments: Sequence[AnyExperiment], config: Mapping[str, Any
     jobs = [Expected("datasets", f"datasets/{key}.npz", f"datasets/{key}") for key in shared]
     for experiment in experiments:
         jobs += [Expected(experiment.name, output, trace) for output, trace in _files(experiment)]
-    papers = {e.spec["paper"].lower(): None for e in experiments if e.kind == "parts"}
-    for paper in papers:
-        if paper in FINDINGS:
-            jobs.append(Expected("findings", f"tables/{paper}_findings.csv", f"findings/{paper}"))
-            jobs += [
-                Expected("findings", f"figures/{paper}_{figure}.png", f"figures/{paper}_{figure}")
-                for figure in FINDINGS[paper]
-            ]
+    for paper in papers_found(experiments):
+        jobs.append(Expected("findings", f"tables/{paper}_findings.csv", f"findings/{paper}"))
+        figures = [f"figures/{paper}_{figure}" for figure in FINDINGS[paper]]
+        jobs += [Expected("findings", f"{figure}.png", figure) for figure in figures]
     audits = [f"privacy/audits/{algorithm}" for algorithm in audit_jobs(config)]
     jobs += [Expected("privacy", f"{audit}.json", audit) for audit in audits]
     jobs.append(Expected("privacy", "privacy/certificates.csv", "privacy/tables"))
@@ -164,16 +168,14 @@ def _last_line(log: Path) -> str:
 
 def _group(name: str, states: Mapping[Expected, str], results: Path) -> Group:
     counts = {state: list(states.values()).count(state) for state in (DONE, RUNNING, FAILED, STOPPED, LEFT)}
-    found = [read_benchmark(results / "benchmarks" / f"{job.trace}.tsv") for job in states]
-    times = [benchmark for benchmark in found if benchmark is not None]
+    costs = [read_cost(results / "benchmarks" / f"{job.trace}.tsv") for job in states]
     outputs = [results / job.output for job, state in states.items() if state == DONE]
     changes = [change for path in outputs if (change := _last_change(path)) is not None]
     return Group(
         name=name,
         total=len(states),
         **counts,
-        seconds_wall=sum(wall for wall, _ in times),
-        seconds_cpu=sum(cpu or 0.0 for _, cpu in times),
+        seconds_wall=sum(cost.seconds or 0.0 for cost in costs),
         last_change=max(changes, default=None),
     )
 
@@ -193,20 +195,15 @@ def report(status: Status, now: float) -> str:
     head = f"{status.results}: {total[DONE]} of {sum(total.values())} jobs done{f', {counts}' if counts else ''}"
     lines = [head, *_run_lines(status, now), ""]
     width = max(len(group.name) for group in status.groups)
-    lines.append(
-        f"{'':<{width}} {'done':>9} {'running':>8} {'failed':>7} {'left':>5} {'wall':>9} {'CPU':>9}  last change"
-    )
+    # On a cluster nobody tells which of the submitted jobs have begun.
+    running = "submitted" if status.alive and status.run and status.run.cluster else "running"
+    lines.append(f"{'':<{width}} {'done':>9} {running:>9} {'failed':>7} {'left':>5} {'wall':>9}  last change")
     for group in status.groups:
         share = f"{group.done}/{group.total}"
-        spent = [
-            duration(seconds) if group.done or seconds else "" for seconds in (group.seconds_wall, group.seconds_cpu)
-        ]
+        spent = duration(group.seconds_wall) if group.done or group.seconds_wall else ""
         change = "" if group.last_change is None else f"{duration(max(now - group.last_change, 0.0))} ago"
-        numbers = [str(number or "") for number in (group.running, group.failed, group.left + group.stopped)]
-        lines.append(
-            f"{group.name:<{width}} {share:>9} {numbers[0]:>8} {numbers[1]:>7} {numbers[2]:>5} "
-            f"{spent[0]:>9} {spent[1]:>9}  {change}".rstrip()
-        )
+        runs, fails, left = (str(number or "") for number in (group.running, group.failed, group.left + group.stopped))
+        lines.append(f"{group.name:<{width}} {share:>9} {runs:>9} {fails:>7} {left:>5} {spent:>9}  {change}".rstrip())
     if status.failures:
         lines += ["", "failed: a log, but no result"]
         lines += [f"  {failure.log}: {failure.sentence}" for failure in status.failures]
@@ -220,7 +217,8 @@ def _run_lines(status: Status, now: float) -> list[str]:
     if status.alive:
         share = f"{run.done} of its {run.total} jobs done"
         lines = [f"running for {duration(now - run.started)} (process {run.pid}): {share}, {left_in_words(run.left)}"]
-        return lines + [f"  {job.name} (for {duration(max(now - job.since, 0.0))})" for job in run.running]
+        since = "submitted {} ago" if run.cluster else "for {}"
+        return lines + [f"  {job.name} ({since.format(duration(max(now - job.since, 0.0)))})" for job in run.running]
     ago = f"{duration(max(now - run.updated, 0.0))} ago"
     share = f"{run.done} of its {run.total} jobs done, {len(run.failed)} failed"
     if run.state == "running":

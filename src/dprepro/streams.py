@@ -1,8 +1,8 @@
 """Randomness: one counter-based stream per replicate and purpose, drawn in blocks.
 
 A normal number depends only on (root seed, replicate, purpose, step, coordinate): neither on the replicates that
-run beside it nor on how the steps are cut into blocks. The streams are Philox 4x64-10 on the host; every backend
-receives the same numbers.
+run beside it nor on how the steps are cut into blocks. The streams are Philox 4x64-10 on the host, and every backend
+receives the same numbers; kernels on a GPU draw the same words and round normals by themselves.
 
 These generators are seeded so that experiments can be repeated. They are not fit for releasing real data.
 """
@@ -54,6 +54,11 @@ class _Words:
         self._position = start + count
         return self._generator.random_raw(count)
 
+    @property
+    def key(self) -> np.ndarray:
+        """The two words of the Philox key."""
+        return np.random.Philox(self._entropy).state["state"]["key"]
+
     def generator(self, number: int) -> np.random.Generator:
         """Return a generator for draws that take no fixed number of words, behind the words that are read."""
         bits = np.random.Philox(self._entropy)
@@ -73,6 +78,21 @@ class Streams:
         self._words = {
             slot: _Words(seed, replicate, purpose) for slot, replicate in enumerate(replicates) if replicate is not None
         }
+
+    @functools.cached_property
+    def keys(self) -> np.ndarray:
+        """What a device needs for the same words, (slots, 3): the Philox key and 1, or zeros for an empty slot."""
+        found = np.zeros((self.slots, 3), dtype=np.uint64)
+        for slot, words in self._words.items():
+            found[slot] = [*words.key, 1]
+        return found
+
+    def words(self, first: int, count: int) -> np.ndarray:
+        """Return raw words of shape (slots, count), uint64; 0 in empty slots."""
+        block = np.zeros((self.slots, count), dtype=np.uint64)
+        for slot, words in self._words.items():
+            block[slot] = words.read(first, count)
+        return block
 
     def normals(self, first_step: int, steps: int, d: int, scale: float = 1.0) -> np.ndarray:
         """Return `scale` times standard normals of shape (steps, slots, d), float32.

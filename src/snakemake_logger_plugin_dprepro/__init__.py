@@ -20,6 +20,7 @@ from typing import Any, TextIO
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from dprepro.costs import duration, read_cost
 from dprepro.errors import UserError
 from dprepro.files import write_json
 from dprepro.progress import (
@@ -30,9 +31,7 @@ from dprepro.progress import (
     Spent,
     Task,
     Tracker,
-    duration,
     progress_line,
-    read_benchmark,
 )
 
 # How often the live line is drawn anew, and after how long without a line a log gets one.
@@ -45,6 +44,7 @@ CLEAR = "\r\x1b[K"
 _SILENT_EVENTS = {
     LogEvent.WORKFLOW_STARTED,
     LogEvent.RUN_INFO,
+    LogEvent.GROUP_INFO,
     LogEvent.JOB_INFO,
     LogEvent.JOB_STARTED,
     LogEvent.JOB_FINISHED,
@@ -87,6 +87,8 @@ class LogHandler(LogHandlerBase):
         self._live = self._shows_progress and _is_terminal(self._stream)
         self._tracker: Tracker | None = None
         self._cores: float | None = None
+        self._cluster = False
+        self._benchmarks: dict[int, str] = {}
         self._finished: tuple[Running, Spent] | None = None
         self._results: Path | None = None
         self._log = ""
@@ -155,16 +157,20 @@ class LogHandler(LogHandlerBase):
             self._begin(now).plan({job["number"]: _task(job) for job in facts["plan"]})
             self._say_plan()
         elif event == LogEvent.RESOURCES_INFO:
-            self._cores = facts.get("cores") or facts.get("nodes") or self._cores
+            self._cores = facts.get("cores") or self._cores
+            self._cluster = self._cluster or "nodes" in facts
         elif self._tracker is None:
             return
         elif event == LogEvent.JOB_INFO:
             self._find_results(facts.get("benchmark"))
             job = Running(facts["rule_msg"] or facts["rule_name"], facts["rule_name"], _first(facts["log"]), now)
             self._tracker.start(facts["jobid"], job, int(facts["threads"]))
+            self._benchmarks[facts["jobid"]] = str(facts.get("benchmark") or "")
             self._save(now)
         elif event == LogEvent.JOB_FINISHED:
-            self._finished = self._tracker.finish(facts["job_id"], now)
+            # Our clock would count the time in the queue.
+            benchmark = self._benchmarks.pop(facts["job_id"], "") if self._cluster else ""
+            self._finished = self._tracker.finish(facts["job_id"], now, read_cost(benchmark).seconds)
             self._save(now)
         elif event == LogEvent.JOB_ERROR:
             self._tracker.fail(facts["jobid"], facts["rule_name"])
@@ -177,7 +183,7 @@ class LogHandler(LogHandlerBase):
     def _begin(self, now: float) -> Tracker:
         """Return the tracker; with the first call the clock of the live line starts."""
         if self._tracker is None:
-            self._tracker = Tracker(now, cores=self._cores)
+            self._tracker = Tracker(now, cores=self._cores, cluster=self._cluster)
             self._last_line = now
             self._ticker = threading.Thread(target=self._tick, name="dprepro-progress", daemon=True)
             self._ticker.start()
@@ -308,8 +314,7 @@ def _task(job: dict[str, Any]) -> Task:
     """Return a job of the plan with the time that it took before; what has no benchmark takes none."""
     if not job["benchmark"]:
         return Task(job["rule"], 0.0, job["cores"])
-    benchmark = read_benchmark(job["benchmark"])
-    return Task(job["rule"], benchmark[0] if benchmark else None, job["cores"])
+    return Task(job["rule"], read_cost(job["benchmark"]).seconds, job["cores"])
 
 
 def _failure(record: logging.LogRecord, show_logs: bool) -> str:

@@ -1178,7 +1178,7 @@ def test_audits_of_published_runs_look_in_the_printed_directions(name):
 
 def test_planted_tree_with_a_tenth_of_its_noise_is_caught_in_the_printed_directions(monkeypatch):
     noise = TreeMechanism._node_noise
-    monkeypatch.setattr(TreeMechanism, "_node_noise", lambda self: 0.1 * noise(self))
+    monkeypatch.setattr(TreeMechanism, "_node_noise", lambda self, step: 0.1 * noise(self, step))
     with pytest.raises(RunFailed, match="is wrong"):
         audit(get_algorithm("o2nc_zero_order"), variant="published", epsilon=8.0, delta=1e-3, replicates=400)
 

@@ -58,9 +58,13 @@ def test_a_cancelled_job_ends_the_run_with_an_error_after_all_others(
     reproduction: Reproduction, local_results: Path
 ) -> None:
     assert reproduction.first.code == 1, reproduction.first.text
+    assert re.search(r"^Failed: \d+ of \d+ jobs failed, ", reproduction.first.text, re.MULTILINE), (
+        "with its whole group"
+    )
     states = {job.number: job.state for job in reproduction.submitted}
     assert states.pop(reproduction.cancelled.number) == "CANCELLED"
     assert set(states.values()) == {"COMPLETED"}
+    assert re.search(r"\[ *\d+/\d+\] .* of computing.* left \|", reproduction.first.text), "the queue is not estimated"
     lost = len(list(local_results.glob("sweeps/*/*.npz"))) - len(reproduction.half)
     assert 0 < lost <= 16, "the jobs of one submission, and no other"
 

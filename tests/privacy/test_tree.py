@@ -231,8 +231,8 @@ def test_planted_node_without_noise_is_caught(monkeypatch):
     """As the paper prints NODE, leaves at powers of two are in no node of their own: here the node that ends at 4."""
     original = TreeMechanism._node_noise
 
-    def forgetful(self):
-        noise = original(self)
+    def forgetful(self, step):
+        noise = original(self, step)
         return 0.0 * noise if self._leaf == 4 else noise
 
     monkeypatch.setattr(TreeMechanism, "_node_noise", forgetful)

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dprepro.report import costs, markdown, markup, tables
+from dprepro.report import markdown, markup, tables
 from dprepro.report.markup import Html, tag
 from dprepro.report.tables import Cell, Column, plain_table, results_table, table
 
@@ -32,7 +32,7 @@ class Elements(HTMLParser):
         self.text += data
 
 
-@pytest.mark.parametrize("module", [costs, markup, tables])
+@pytest.mark.parametrize("module", [markup, tables])
 def test_the_examples_of_the_docstrings_hold(module):
     failed, tried = doctest.testmod(module)
     assert tried > 0

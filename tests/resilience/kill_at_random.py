@@ -308,7 +308,7 @@ def _without_times(content: object) -> object:
     return [_without_times(item) for item in content] if isinstance(content, list) else content
 
 
-_TIMES = ("seconds", "seconds_cpu", "seconds_wall", "started")
+_TIMES = ("seconds", "seconds_cpu", "cost", "started")
 
 
 def _say(text: str) -> None:

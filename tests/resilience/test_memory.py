@@ -19,6 +19,7 @@ from dprepro.arrays import CPU_BUDGET_BYTES, get_backend
 from dprepro.files import read_json
 from dprepro.privacy.events import DisjointGaussianEvent, TreeEvent
 from dprepro.privacy.mechanisms import TREE_STEPS, DisjointGaussianMechanism, Slots, TreeMechanism
+from dprepro.problems.erm import EmpiricalRisk
 from dprepro.stages.certify import certify_job
 from dprepro.stages.dataset import prepare
 from dprepro.stages.run import run_job
@@ -99,9 +100,9 @@ class Short:
         return self._run(plan, ex)
 
 
-def executed(monkeypatch: pytest.MonkeyPatch, fails: int, name: str = "dp_gd", **letters):
+def executed(monkeypatch: pytest.MonkeyPatch, fails: int, name: str = "dp_gd", backend=None, n: int = 60, **letters):
     """Run an algorithm whose first attempts fail; return its result and the cuts of all attempts."""
-    problem, algorithm = make_problem(n=60, d=5), get_algorithm(name)
+    problem, algorithm = make_problem(n=n, d=5, backend=backend), get_algorithm(name)
     plan = algorithm.plan(Setting(problem.spec, 1.0, 1e-3, "published"), **letters)
     short = Short(algorithm, fails)
     monkeypatch.setattr(type(algorithm), "run", lambda self, *arguments: short(*arguments))
@@ -111,7 +112,7 @@ def executed(monkeypatch: pytest.MonkeyPatch, fails: int, name: str = "dp_gd", *
 def test_what_was_cut_stays_so_for_the_tiles_that_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     result, cuts = executed(monkeypatch, 1, T=300)
     assert cuts == [1, 4, 4]
-    assert (result.cut, result.economy) == (4, {"temporaries_cut": 4})
+    assert (result.cut, result.circumstances) == (4, {"temporaries_cut": 4})
 
 
 def test_after_two_cuts_it_gives_up_and_says_what_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +134,9 @@ def test_blocks_of_noise_of_any_length_give_the_same_bits(name: str, letters: di
     whole = make_problem(n=256, d=5, **problem)
     plan = get_algorithm(name).plan(Setting(whole.spec, 1.0, 1e-3, "published"), **letters)
     usual = run.execute(plan, whole, seed=3, replicates=range(3), tile=8)
-    for cut in (whole.sparing(), whole.sparing().sparing(), whole.sparing().sparing().sparing().sparing()):
-        short = run.execute(plan, cut, seed=3, replicates=range(3), tile=8)
+    for cut in (4, 16, 256):
+        short = make_problem(n=256, d=5, backend=replace(whole.backend, cut=cut), **problem)
+        short = run.execute(plan, short, seed=3, replicates=range(3), tile=8)
         assert np.array_equal(short.w, usual.w)
         assert np.array_equal(short.objective, usual.objective)
 
@@ -155,14 +157,69 @@ def test_trees_and_disjoint_batches_draw_the_same_noise_in_blocks_of_any_length(
     assert not np.array_equal(usual[0], usual[1])
 
 
-def test_chunks_of_rows_shrink_only_where_they_are_larger_than_a_cpu_s() -> None:
+def test_on_a_cpu_blocks_shrink_twice_and_chunks_never() -> None:
     cpu = get_backend("cpu", "float64")
-    assert cpu.smaller().budget == cpu.budget == CPU_BUDGET_BYTES
-    assert replace(cpu, budget=1024).smaller().budget == 1024
-    gpu = replace(cpu, budget=1 << 30)
-    assert gpu.smaller().budget == 1 << 28
-    assert gpu.smaller().with_dtype("float32").cut == 4
-    assert [cpu.smaller().steps(256), cpu.smaller().steps(3), cpu.steps(256)] == [64, 1, 256]
+    once = cpu.smaller(10**6, 64)
+    assert (once.cut, once.smaller(10**6, 64).cut, once.smaller(10**6, 64).smaller(10**6, 64)) == (4, 16, None)
+    assert once.budget == cpu.budget == CPU_BUDGET_BYTES
+    assert [once.steps(256), once.steps(3), cpu.steps(256)] == [64, 1, 256]
+
+
+def test_on_a_gpu_chunks_are_halved_down_to_64_rows() -> None:
+    """From what the data fill of them: a budget of gigabytes need not be halved in vain for a thousand rows."""
+    backend, rows = replace(get_backend("cpu", "float64"), budget=1 << 32, halves=True), []
+    while backend is not None:
+        rows.append(min(1000, backend.chunk_rows(64)))
+        backend = backend.smaller(1000, 64)
+    assert rows == [1000, 500, 250, 125, 64]
+    few = replace(get_backend("cpu", "float64"), budget=1 << 32, halves=True)
+    assert few.smaller(50, 64).cut == 2, "with few rows blocks of noise are left to be shortened"
+
+
+@pytest.mark.parametrize(("fails", "chunk"), [(1, 100), (2, 64)])
+def test_a_gpu_out_of_memory_goes_on_with_half_the_chunk_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, fails: int, chunk: int
+) -> None:
+    gpu = replace(get_backend("cpu", "float64"), budget=1 << 30, halves=True)
+    result, cuts = executed(monkeypatch, fails, T=10, backend=gpu, n=200)
+    assert cuts == [2**attempt for attempt in range(fails + 1)] + [2**fails]
+    assert result.circumstances == {"temporaries_cut": 2**fails, "chunk_rows": chunk}
+
+
+def test_what_judges_a_run_in_double_precision_spares_memory_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = replace(get_backend("cpu", "float32"), budget=1 << 30, halves=True)
+    problem, objective = make_problem(n=200, d=5, backend=gpu), EmpiricalRisk.objective
+    plan = get_algorithm("dp_gd").plan(Setting(problem.spec, 1.0, 1e-3, "published"), T=10, output="uniform")
+
+    def short(self, W):
+        if self.chunk_rows(W.shape[0]) > 100:
+            raise MemoryError("Unable to allocate 3.00 GiB")
+        return objective(self, W)
+
+    monkeypatch.setattr(EmpiricalRisk, "objective", short)
+    assert run.execute(plan, problem, seed=3, replicates=range(3), tile=8).chunk_rows == 100
+
+
+def test_a_gpu_out_of_memory_with_the_smallest_chunks_fails_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = replace(get_backend("cpu", "float64"), budget=1 << 30, halves=True)
+    expected = (
+        r"dp_gd ran out of memory .* 16 times smaller than usual and chunks of 64 rows \(Unable .* 3\.00 GiB\): give"
+    )
+    with pytest.raises(run.RunFailed, match=expected):
+        executed(monkeypatch, 9, T=10, backend=gpu, n=200)
+
+
+def test_memory_that_cupy_keeps_is_given_back_before_a_second_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy holds freed memory in a pool, which a smaller array of another size may not find its place in."""
+    import sys
+    import types
+
+    freed: list[bool] = []
+    pool = types.SimpleNamespace(free_all_blocks=lambda: freed.append(True))
+    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(get_default_memory_pool=lambda: pool))
+    gpu = replace(get_backend("cpu", "float64"), name="cupy", budget=1 << 30, halves=True)
+    assert gpu.smaller(1000, 64) is not None
+    assert freed == [True]
 
 
 def test_out_of_memory_in_any_stage_is_a_sentence(

@@ -80,7 +80,7 @@ def test_a_second_run_is_told_who_works_here_and_a_killed_one_holds_nothing(fold
 
 def test_a_folder_in_which_nothing_happened_is_taken_without_a_word(folder: Path) -> None:
     assert recovery.begin(folder, folder / "results") == []
-    assert os.listdir(folder / "results") == []
+    assert [path.name for path in (folder / "results").rglob("*") if path.is_file()] == [recovery.LOCK.name]
 
 
 @pytest.mark.parametrize("last", ["elsewhere/pid:[1] 12 34\nnow\n", f"{owner.stamp(1)}\nnow\n{recovery.SUBMITS}\n"])
@@ -89,14 +89,40 @@ def test_locks_of_a_run_elsewhere_or_with_submitted_jobs_are_left_to_the_user(la
     lock.parent.mkdir(parents=True)
     lock.write_text("results/a\n")
     (folder / recovery.LOCK).write_text(last)
+    half = folder / "results" / f".a.npz.{files.host_tag()}-{ended()}.partial"
+    half.parent.mkdir()
+    half.write_bytes(b"half")
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"may still be at work: cancel them, call `snakemake --unlock`"):
+            recovery.begin(folder, folder / "results")
+        assert lock.exists()
+        assert half.exists()
+        assert (folder / recovery.LOCK).read_text() == last, "the next call must know it as well"
+    lock.unlink()  # as --unlock does
     assert recovery.begin(folder, folder / "results") == []
-    assert lock.exists()
+    assert half.exists(), "it may be the file of a job that runs"
+
+
+def test_two_checkouts_do_not_work_on_the_same_results(folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(folder)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match=f"Another run .process {holder.pid} on .* works in {folder / 'results'}: "):
+            recovery.begin(other, folder / "results")
+    finally:
+        holder.kill()
+        holder.wait()
+    assert recovery.begin(other, folder / "results") == []
 
 
 def test_a_run_that_submits_jobs_says_so_in_its_lock(folder: Path) -> None:
     recovery.begin(folder, folder / "results")
     recovery.note_submissions()
-    assert (folder / recovery.LOCK).read_text().splitlines()[2:] == [recovery.SUBMITS]
+    for lock in (folder / recovery.LOCK, folder / "results" / recovery.RESULTS_LOCK):
+        assert lock.read_text().splitlines()[2:] == [recovery.SUBMITS]
 
 
 def test_unfinished_files_of_dead_processes_go_and_those_of_living_ones_stay(
@@ -104,8 +130,10 @@ def test_unfinished_files_of_dead_processes_go_and_those_of_living_ones_stay(
 ) -> None:
     place = folder / "results" / "runs"
     place.mkdir(parents=True)
-    dead, alive = place / f".a.npz.{ended()}.partial", place / f".b.npz.{sleeper.pid}.partial"
-    others = [place / "a.npz", place / "x.partial", place / ".12.partial"]
+    here, pid = files.host_tag(), ended()
+    dead, alive = place / f".a.npz.{here}-{pid}.partial", place / f".b.npz.{here}-{sleeper.pid}.partial"
+    elsewhere = place / f".c.npz.{'0' * 8}-{pid}.partial"
+    others = [elsewhere, place / "a.npz", place / "x.partial", place / ".12.partial"]
     for path in (dead, alive, *others):
         path.write_bytes(b"half")
     assert recovery.begin(folder, folder / "results") == ["1 unfinished file of killed jobs removed."]
@@ -147,6 +175,7 @@ def test_files_from_the_future_get_the_present_time_and_others_keep_theirs(folde
         ("--dry-run", True),
         ("--dryrun=yes", True),
         ("--report report.html", True),
+        ("--report report.html --report-after-run", False),
         ("--unlock", True),
         ("--lint", True),
     ],

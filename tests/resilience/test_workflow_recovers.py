@@ -14,6 +14,8 @@ import pytest
 from namespaces import in_namespace, needs_mounts
 from tiny import CONFIG, TABLE, Tiny
 
+from dprepro import files
+
 pytestmark = pytest.mark.workflow
 
 
@@ -51,7 +53,7 @@ def test_snakemake_killed_alone_is_taken_up_again_without_flags(tiny: Tiny, made
     assert (second.code, len(second.sentences)) == (2, 1), second.text
     assert f"Another run (process {process.pid} on " in second.sentences[0]
     assert (look.code, look.sentences) == (0, []), look.text
-    half = tiny.results / "runs" / "wyx17_fig1" / f".x.npz.{process.pid}.partial"
+    half = tiny.results / "runs" / "wyx17_fig1" / f".x.npz.{files.host_tag()}-{process.pid}.partial"
     half.parent.mkdir(parents=True, exist_ok=True)
     half.write_bytes(b"half")
 

@@ -169,7 +169,8 @@ def pristine(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 def finished(pristine: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A checkout in which the whole smoke scale has run undisturbed. Not to be changed: take `done`.
 
-    The run takes minutes and both cores: of several workers of pytest one makes it, and the others wait for it.
+    The run takes minutes and both cores: of several workers of pytest one makes it, and the others wait for it. Its
+    results are copied to the folder that DPREPRO_KEEP_SMOKE names, for tests that are run later.
     """
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
@@ -181,6 +182,8 @@ def finished(pristine: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Ch
             outcome = checkout.snakemake()
             assert outcome.code == 0, outcome.text
             checkout.folder.rename(shared / "finished")
+            if kept := os.environ.get("DPREPRO_KEEP_SMOKE"):
+                shutil.copytree(Checkout(shared / "finished").results, ROOT / kept, dirs_exist_ok=True)
     return Checkout(shared / "finished")
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PROFILES = ROOT / "workflow" / "profiles"
+RUN = "results/smoke/runs/wyx17_fig1/dp-gd.covertype-2000-seed0.published.eps1.npz"
 OPTIMUM = "results/smoke/optima/wyx17_fig1/covertype-2000-seed0.npz"
 
 
@@ -61,7 +62,7 @@ def test_a_gpu_that_is_missing_is_one_sentence_before_any_job(asked: str, checko
     smoke = (checkout.folder / "config/scales/smoke.yaml").read_text()
     config = checkout.write_config(smoke + ("device: gpu\n" if asked == "configuration" else ""))
     options = ("--profile", "workflow/profiles/gpu") if asked == "profile" else ()
-    outcome = checkout.snakemake(OPTIMUM, *options, config=config)
+    outcome = checkout.snakemake(RUN, *options, config=config)
     assert outcome.code == 2, outcome.text
     assert outcome.sentences == [
         f"dprepro: A GPU was asked for by the configuration, but {gpu_problem()}: "
@@ -70,14 +71,23 @@ def test_a_gpu_that_is_missing_is_one_sentence_before_any_job(asked: str, checko
     assert "Traceback" not in outcome.text
     assert outcome.jobs == []
     assert set(checkout.files("*")) <= {"logs"}, "the progress of a run that did not come to its jobs"
-    assert checkout.snakemake(OPTIMUM).code == 0, "no lock is left behind"
+    assert checkout.snakemake(OPTIMUM, *options, config=config).code == 0, "no lock is left, and this needs no GPU"
 
 
 @pytest.mark.workflow
-def test_the_gpu_profile_runs_jobs_on_the_gpu_one_at_a_time(pristine: Checkout) -> None:
-    run = "results/smoke/runs/wyx17_fig1/dp-gd.covertype-2000-seed0.published.eps1.npz"
+def test_the_gpu_profile_does_not_lose_its_device_to_another_setting(checkout: Checkout) -> None:
+    outcome = checkout.snakemake(RUN, "--profile", "workflow/profiles/gpu", "--config", "seed=3")
+    assert outcome.code == 2, outcome.text
+    assert outcome.sentences == [
+        "dprepro: The limit on the resource gpu is for the device gpu, which is auto here: add --config device=gpu."
+    ]
+    assert outcome.jobs == []
+
+
+@pytest.mark.workflow
+def test_the_gpu_profile_plans_jobs_on_the_gpu_and_has_one_to_give(pristine: Checkout) -> None:
     options = ("--profile", "workflow/profiles/gpu", "--dry-run", "--printshellcmds")
-    outcome = pristine.snakemake(run, *options)
+    outcome = pristine.snakemake(RUN, *options)
     assert outcome.code == 0, "a dry run needs no GPU"
     assert '"device": "gpu"' in outcome.text
     assert profile("gpu")["resources"] == {"gpu": 1}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dprepro.arrays import wished_device
 from dprepro.errors import UserError
-from dprepro.experiments import FINDINGS, audit_jobs, experiment_names, load_experiments
+from dprepro.experiments import FINDINGS, audit_jobs, experiment_names, load_experiments, papers_found
 from dprepro.hooks import run_started
 from dprepro.owner import VARIABLE, stamp
 from dprepro.recovery import begin, explain, only_looks, tell
@@ -27,6 +27,10 @@ except UserError as error:
     print(f"dprepro: {error}", file=sys.stderr)
     sys.exit(UserError.exit_code)
 
+# Where the device is auto, a submitted job asks for no GPU: it must not take one that it happens to see on its node.
+if workflow.remote_exec and DEVICE == "auto":
+    os.environ["DPREPRO_DEVICE"] = "cpu"
+
 RESULTS = config["results"]
 CURVES = {name: e for name, e in EXPERIMENTS.items() if e.kind == "curves"}
 JOBS = {(job.experiment, job.id): job for e in CURVES.values() for job in e.jobs()}
@@ -35,6 +39,8 @@ OPTIMA = {(e.name, name): spec for e in EXPERIMENTS.values() if e.kind == "sweep
 AUDITS = audit_jobs(config)
 # What a job that computes on the device asks a cluster for.
 GPUS = 1 if DEVICE == "gpu" else 0
+# Papers whose claims are held against computations.
+FOUND = papers_found([*EXPERIMENTS.values()])
 DATASETS = {key: spec for e in CURVES.values() for key, spec in e.datasets().items()}
 FIGURE_FORMATS = ("png", "pdf", "svg")
 TABLE_FORMATS = ("csv", "md", "tex")
@@ -73,7 +79,7 @@ def findings_files(experiment):
     """Return the findings on the paper of an experiment with parts and their figures, if there are any."""
     whole = EXPERIMENTS[experiment]
     paper = whole.spec["paper"].lower()
-    if whole.kind != "parts" or paper not in FINDINGS:
+    if whole.kind != "parts" or paper not in FOUND:
         return []
     tables = [f"{RESULTS}/tables/{paper}_findings.{suffix}" for suffix in ("csv", "md")]
     return [*tables, *(file for figure in FINDINGS[paper] for file in figure_files(f"{paper}_{figure}"))]
@@ -153,7 +159,7 @@ def report_spec():
     ]
     spec = {
         "experiments": experiments,
-        "findings": {paper.upper(): [f"{paper}_{figure}" for figure in FINDINGS[paper]] for paper in papers_found()},
+        "findings": {paper.upper(): [f"{paper}_{figure}" for figure in FINDINGS[paper]] for paper in FOUND},
         "audits": list(AUDITS),
         "seed": config["seed"],
         "absent": [name for name in experiment_names() if name not in EXPERIMENTS],
@@ -162,16 +168,10 @@ def report_spec():
     return shlex.quote(json.dumps(spec))
 
 
-def papers_found():
-    """Return the papers with findings among the experiments."""
-    wholes = [e.spec["paper"].lower() for e in EXPERIMENTS.values() if e.kind == "parts"]
-    return [paper for paper in FINDINGS if paper in wholes]
-
-
 def report_files():
     """Return all results that the report shows."""
-    names = [*EXPERIMENTS, *(f"{paper}_{figure}" for paper in papers_found() for figure in FINDINGS[paper])]
-    tables = [*EXPERIMENTS, *(f"{paper}_findings" for paper in papers_found())]
+    names = [*EXPERIMENTS, *(f"{paper}_{figure}" for paper in FOUND for figure in FINDINGS[paper])]
+    tables = [*EXPERIMENTS, *(f"{paper}_findings" for paper in FOUND)]
     return [
         *(f"{RESULTS}/figures/{name}.{suffix}" for name in names for suffix in ("svg", "md")),
         *(f"{RESULTS}/tables/{name}.{suffix}" for name in tables for suffix in ("csv", "md")),
@@ -203,7 +203,12 @@ def check_device():
     On a cluster it is the nodes that need one, and each job looks for itself. A process of its own looks: Snakemake would
     hold the GPU until its end.
     """
-    if DEVICE == "gpu" and workflow.local_exec and not workflow.touch:
+    if not workflow.local_exec or workflow.touch:
+        return
+    if DEVICE == "auto" and "gpu" in workflow.global_resources:
+        tell(["The limit on the resource gpu is for the device gpu, which is auto here: add --config device=gpu."])
+        sys.exit(UserError.exit_code)
+    if any(job.resources.get("gpu") for job in workflow.dag.needrun_jobs()):
         command = [sys.executable, "-m", "dprepro", "check-device", "--configured", config["device"]]
         problem = subprocess.run(command).returncode
         if problem:

@@ -11,11 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from dprepro.algorithms.base import Condition, Letter, Plan, Setting
 from dprepro.errors import UserError
 from dprepro.privacy.events import GaussianEvent, QueryPart
+
+if TYPE_CHECKING:
+    from dprepro.privacy.mechanisms import GaussianMechanism
+    from dprepro.run import Execution
+
+Array = Any
 
 INNER = "inner step"
 # The practical radius is b times twice the noise that the releases of the full gradient need by themselves.
@@ -167,6 +173,27 @@ class InnerPlan(Plan):
     def inner(self) -> Inner:
         """The inner steps."""
         return Inner(self.T, self.b, self.r, self.sampling, self.fall, self.widest)
+
+
+def inner_steps(
+    ex: Execution,
+    mechanism: GaussianMechanism,
+    m: int,
+    x: Array,
+    x_tilde: Array,
+    v_tilde: Array,
+    eta: Any,
+    radius: float | None,
+) -> tuple[Array, Array]:
+    """Execute m inner steps from x: lines 5 to 9 of WYX17's Algorithm 1. Return the last iterate and the sum of all."""
+    if ex.steps_in_kernel(mechanism.event.label):
+        return ex.descend_around(mechanism, m, x, x_tilde, v_tilde, eta, radius)
+    total = ex.zeros()
+    for i, u in mechanism.sampled(m):  # 5, 6
+        v = ex.gradient_difference(x, x_tilde, i, radius) + v_tilde + u  # 7
+        x = ex.prox(x - eta * v, eta)  # 8
+        total = total + x
+    return x, total
 
 
 def sampled_part(setting: Setting, b: int, r: float | None, sampling: str) -> QueryPart:

@@ -130,6 +130,9 @@ class DPSGD(Algorithm):
         x = output = ex.start()
         chosen = ex.uniform_index(plan.T) if plan.output == "uniform" else None
         unused = {"last": plan.T, "mean": 0, "suffix": plan.T // 2}.get(plan.output, plan.T)
+        obstacle = "records in their order" if plan.sampling == ONCE else "" if chosen is None else "a uniform output"
+        if ex.steps_in_kernel(STEP, obstacle):
+            return _in_kernel(plan, ex, unused)
         for t, (gradient, z) in enumerate(_queries(plan, ex), start=1):
             eta = plan.step_size(t)
             before, x = x, ex.prox(x - eta * (gradient(x) + z), eta)
@@ -140,6 +143,18 @@ class DPSGD(Algorithm):
                 output = x if t <= unused + 1 else output + (x - output) / (t - unused)
             ex.checkpoint(output)
         return output
+
+
+def _in_kernel(plan: DPSGDPlan, ex: Execution, unused: int) -> Array:
+    """Execute the same steps, those between two recorded rounds at one time."""
+    x = output = ex.start()
+    mechanism, done = ex.gaussian(STEP), 0
+    for steps in ex.stretches(plan.T):
+        etas = [plan.step_size(t) for t in range(done + 1, done + steps + 1)]
+        x, output = ex.descend(mechanism, x, output, etas, unused)
+        ex.checkpoint(output, steps)
+        done += steps
+    return output
 
 
 def _queries(plan: DPSGDPlan, ex: Execution) -> Iterator[tuple[Callable[[Array], Array], Array]]:

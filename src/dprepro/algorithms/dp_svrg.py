@@ -14,6 +14,7 @@ from dprepro.algorithms._svrg import (
     Inner,
     InnerPlan,
     inner_conditions,
+    inner_steps,
     sampling_condition,
 )
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Setting, UtilityBound, refuse_vacuous
@@ -119,11 +120,8 @@ class DPSVRG(Algorithm):
             if plan.step == "bb" and s > 1:
                 eta = _barzilai_borwein(ex, plan.m, x_tilde - x_before, v_tilde - v_before, eta)
             x_before, v_before = x_tilde, v_tilde
-            x, total = x_tilde, ex.zeros()  # 4
-            for i, u in mechanisms[inner.label(s)].sampled(plan.m):  # 5, 6
-                v = ex.gradient_difference(x, x_tilde, i, inner.radius(s)) + v_tilde + u  # 7
-                x = ex.prox(x - eta * v, eta)  # 8
-                total = total + x
+            mechanism, radius = mechanisms[inner.label(s)], inner.radius(s)
+            _, total = inner_steps(ex, mechanism, plan.m, x_tilde, x_tilde, v_tilde, eta, radius)  # 4 to 9
             x_tilde = total / plan.m  # 10
             ex.checkpoint(x_tilde)
         return x_tilde  # 12

@@ -14,6 +14,7 @@ from dprepro.algorithms._svrg import (
     Inner,
     InnerPlan,
     inner_conditions,
+    inner_steps,
     sampling_condition,
 )
 from dprepro.algorithms.base import Algorithm, Letter, Setting, UtilityBound, refuse_vacuous
@@ -108,11 +109,8 @@ class DPSVRGPP(Algorithm):
         for s in range(1, plan.T + 1):
             v_tilde = ex.full_gradient(x_tilde)
             m_s = 2**s * plan.m
-            total = ex.zeros()
-            for i, u in mechanisms[inner.label(s)].sampled(m_s):
-                v = ex.gradient_difference(x, x_tilde, i, inner.radius(s)) + v_tilde + u
-                x = ex.prox(x - plan.eta * v, plan.eta)
-                total = total + x
+            mechanism, radius = mechanisms[inner.label(s)], inner.radius(s)
+            x, total = inner_steps(ex, mechanism, m_s, x, x_tilde, v_tilde, plan.eta, radius)
             x_tilde = total / m_s  # the next epoch starts from the last x, not from the average
             ex.checkpoint(x_tilde)
         return x_tilde

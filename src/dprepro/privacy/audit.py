@@ -44,10 +44,14 @@ class Watched(Execution):
         self.after.append(self._backend.to_host(moved))
         return moved
 
-    def checkpoint(self, W: Any) -> None:
+    def checkpoint(self, W: Any, rounds: int = 1) -> None:
         """Keep the point."""
-        super().checkpoint(W)
+        super().checkpoint(W, rounds)
         self.points.append(self._backend.to_host(W))
+
+    def steps_in_kernel(self, label: str, obstacle: str = "") -> bool:
+        """Return False: a kernel shows the ends of its steps only."""
+        return super().steps_in_kernel(label, obstacle or "an audit sees every step")
 
 
 def audit(

@@ -15,6 +15,7 @@ import numpy as np
 
 from dprepro.arrays import Backend
 from dprepro.errors import LedgerMismatch
+from dprepro.kernels import Draws
 from dprepro.privacy.events import (
     ConditionEvent,
     DisjointGaussianEvent,
@@ -65,6 +66,12 @@ class Slots:
     def streams(self, purpose: str) -> Streams:
         """Return the streams of all slots for one purpose."""
         return Streams(self.seed, self.replicates, purpose)
+
+    def normals(self, streams: Streams, first: int, steps: int, d: int, scale: float) -> Array:
+        """Return `scale` times normals (steps, K, d) on the backend: drawn there by its kernels, if any, else moved."""
+        if (kernels := self.backend.kernels) is not None:
+            return kernels.normals(streams, first, steps, d, scale, self.backend.dtype)
+        return self.backend.asarray(streams.normals(first, steps, d, scale))
 
 
 @dataclass(frozen=True)
@@ -162,6 +169,18 @@ class GaussianMechanism(Mechanism):
                 self.drawn += 1
                 yield (counts[step], part.batch), noise[step, :, :]
 
+    @property
+    def obstacle_to_steps(self) -> str:
+        """What keeps a kernel from drawing the records of this event; empty if nothing does."""
+        single = any(part.batch == 1 and not part.full and not part.poisson for part in self.event.parts)
+        return "" if single else "batches other than of one record"
+
+    def handed_over(self, releases: int) -> Draws:
+        """Return the next `releases` releases, of one record each, for a kernel that draws noise and records itself."""
+        first = self._take(releases)
+        self.drawn += releases
+        return Draws(self._normals, self._indices, first, releases, self.event.sigma)
+
     def _batches(self, first: int, steps: int, part: QueryPart) -> Iterator[Array]:
         if part.batch == 1:
             drawn = self._indices.integers(first, steps, part.population)
@@ -191,7 +210,7 @@ class GaussianMechanism(Mechanism):
         backend = self._slots.backend
         if self.event.sigma == 0.0:
             return backend.zeros((steps, len(self._slots.replicates), self._d))
-        return backend.asarray(self._normals.normals(first, steps, self._d, self.event.sigma))
+        return self._slots.normals(self._normals, first, steps, self._d, self.event.sigma)
 
 
 class DisjointGaussianMechanism(Mechanism):
@@ -211,6 +230,8 @@ class DisjointGaussianMechanism(Mechanism):
         self.drawn += 1
         if sigma == 0.0:
             return self._slots.backend.zeros((len(self._slots.replicates), self._d))
+        if self._slots.backend.kernels is not None:
+            return self._slots.normals(self._normals, step, 1, self._d, sigma)[0, :, :]
         return self._slots.backend.asarray(np.float32(sigma) * self._unit_noise(step))
 
     def _unit_noise(self, step: int) -> np.ndarray:
@@ -253,6 +274,9 @@ class SelectionMechanism(Mechanism):
     def largest(self, scores: Array) -> Array:
         """Return the position of the largest noisy score of each replicate: (K, J) -> (K,). One release."""
         step, candidates = self._take(1), scores.shape[1]
+        if (kernels := self._slots.backend.kernels) is not None:
+            self.drawn += 1
+            return kernels.noisy_max(scores, self._uniforms, step * candidates, self.event.scale, self.event.noise)
         uniforms = self._uniforms.uniforms(step * candidates, candidates).T
         quantile = _laplace if self.event.noise == "laplace" else _gumbel
         noise = self._slots.backend.asarray(self.event.scale * quantile(uniforms))
@@ -296,10 +320,9 @@ class TreeMechanism(Mechanism):
         while self._open and self._open[-1].level == level:
             total = total + self._open.pop().total
             level += 1
-        # Noise goes to the node before anything is rounded to the size of the whole sum.
-        noisy = total + self._node_noise()
-        prefix = self._open[-1].prefix + noisy if self._open else noisy
-        self._open.append(_OpenNode(level, total, prefix))
+        step = (self.drawn - 1) * self.event.leaves + self._leaf - 1
+        prefix = self._prefix(total, step)
+        self._open.append(_OpenNode(level, total, prefix, step))
         return prefix
 
     @property
@@ -307,12 +330,24 @@ class TreeMechanism(Mechanism):
         """How many nodes are kept."""
         return len(self._open)
 
-    def _node_noise(self) -> Array:
-        """Return the noise (K, d) of the node that the leaf completes; each leaf has a step of the stream."""
+    def _prefix(self, total: Array, step: int) -> Array:
+        """Return the noisy sum (K, d) of the open nodes and of the one with this total that a leaf completes.
+
+        Noise goes to the node before anything is rounded to the size of the whole sum.
+        """
+        if (kernels := self._slots.backend.kernels) is not None:
+            totals = self._slots.backend.xp.stack([*(node.total for node in self._open), total])
+            steps = [*(node.step for node in self._open), step]
+            return kernels.tree_prefix(totals, steps, self._normals, self.event.sigma)
+        noisy = total + self._node_noise(step)
+        return self._open[-1].prefix + noisy if self._open else noisy
+
+    def _node_noise(self, step: int) -> Array:
+        """Return the noise (K, d) of the node that a leaf completes; each leaf has a step of the stream."""
         if self.event.sigma == 0.0:
             return self._slots.backend.zeros((len(self._slots.replicates), self._d))
         steps = self._steps(TREE_STEPS)
-        number, place = divmod((self.drawn - 1) * self.event.leaves + self._leaf - 1, steps)
+        number, place = divmod(step, steps)
         if self._block is None or self._block[0] != number:
             self._block = number, self._normals.normals(number * steps, steps, self._d, self.event.sigma)
         return self._slots.backend.asarray(self._block[1][place])
@@ -320,11 +355,15 @@ class TreeMechanism(Mechanism):
 
 @dataclass(frozen=True)
 class _OpenNode:
-    """A node that is part of the current prefix: the sum of its leaves, and the noisy prefix up to its end (K, d)."""
+    """A node that is part of the current prefix: the sum of its leaves, and the noisy prefix up to its end (K, d).
+
+    `step` is that of its noise in the stream.
+    """
 
     level: int
     total: Array
     prefix: Array
+    step: int
 
 
 class ObjectivePerturbationMechanism(Mechanism):

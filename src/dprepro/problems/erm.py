@@ -9,19 +9,21 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dprepro.arrays import Backend, padded
-from dprepro.errors import UserError
+from dprepro.errors import RunFailed, UserError
 from dprepro.geometry import ConstraintSet, L1Ball, L2Ball, LpBall, RealSpace, Simplex
-from dprepro.losses import Loss
+from dprepro.kernels import GRADIENT, SHARED_BYTES, gradient_bytes, noise_bytes
+from dprepro.losses import Logistic, Loss
 from dprepro.regularizers import Regularizer
 
 if TYPE_CHECKING:
+    from dprepro.kernels import Draws, Kernels
     from dprepro.privacy.mechanisms import PoissonBatch
     from dprepro.streams import Streams
 
@@ -176,11 +178,18 @@ class EmpiricalRisk:
             return self
         return self._on(self.backend.with_dtype(dtype_name))
 
-    def sparing(self) -> EmpiricalRisk:
-        """Return the problem on the same arrays with smaller temporaries."""
+    def sparing(self, replicates: int) -> EmpiricalRisk | None:
+        """Return the problem on the same arrays with smaller temporaries, or None if they are the smallest already."""
+        backend = self.backend.smaller(self._rows, replicates)
+        if backend is None:
+            return None
         twin = copy.copy(self)
-        twin.backend = self.backend.smaller()
+        twin.backend = backend
         return twin
+
+    def chunk_rows(self, replicates: int) -> int:
+        """Return how many rows of the data are taken at one time."""
+        return min(self._rows, self.backend.chunk_rows(replicates))
 
     def with_loss(self, loss: Loss) -> EmpiricalRisk:
         """Return the problem with another loss, such as a smoothed one, on the same arrays."""
@@ -196,6 +205,8 @@ class EmpiricalRisk:
         Rows of the data are taken in chunks whose (rows, K) temporary stays in cache.
         """
         xp, loss = self.backend.xp, self.spec.loss
+        if (kernels := self.backend.kernels) and kernels.allowed(GRADIENT, self._obstacle_to_gradients()):
+            return kernels.logistic_gradient(self._A, W, self._mean_row)
         columns = xp.matrix_transpose(self._widen(loss.inner * W))
         total = self.backend.zeros((W.shape[0], self._A.shape[1]))
         for rows in self.backend.chunks(self._rows, W.shape[0]):
@@ -203,6 +214,40 @@ class EmpiricalRisk:
             slopes = self._weighed(loss.core(xp, A @ columns, self._y[rows, None]), rows)
             total = total + xp.matrix_transpose(slopes) @ A
         return (loss.outer / self._divisor) * total[:, : self.spec.d] + loss.constant * self._mean_row
+
+    def obstacle_to_steps(self) -> str:
+        """Say what keeps a kernel from taking steps on one record each; empty if nothing does."""
+        if type(self) is not EmpiricalRisk:
+            return "records are not stored one by one"
+        if self.spec.regularizer.l1 or not isinstance(self.spec.constraint, RealSpace):
+            return "an l1 term or a constraint"
+        return self._obstacle_to_kernels(noise_bytes(self.spec.d))
+
+    def descend(self, x: Array, mean: Array, draws: Draws, etas: Sequence[float], skipped: int) -> tuple[Array, Array]:
+        """Return the iterate and the mean after noisy steps on a record each, by a kernel: see `Kernels.noisy_sgd`."""
+        return self._kernels.noisy_sgd(self._A, x, mean, draws, etas, skipped, self.spec.regularizer.l2)
+
+    def descend_around(
+        self, x: Array, snapshot: Array, full: Array, draws: Draws, eta: Any, clip: float | None
+    ) -> tuple[Array, Array]:
+        """Return the iterate and the sum of all after variance-reduced steps, by a kernel: see `Kernels.noisy_svrg`."""
+        return self._kernels.noisy_svrg(self._A, x, snapshot, full, draws, eta, clip, self.spec.regularizer.l2)
+
+    @property
+    def _kernels(self) -> Kernels:
+        if self.backend.kernels is None:
+            raise RunFailed(f"The backend {self.backend.name} has no kernels: use array operations.")
+        return self.backend.kernels
+
+    def _obstacle_to_gradients(self) -> str:
+        if self._weights is not None:
+            return "weighted records"
+        return self._obstacle_to_kernels(gradient_bytes(self.spec.d, np.dtype(self.backend.dtype_name).itemsize))
+
+    def _obstacle_to_kernels(self, shared_bytes: int) -> str:
+        if type(self.spec.loss) is not Logistic:
+            return f"the loss {self.spec.loss.name}"
+        return f"{self.spec.d} features, too many for a block's memory" if shared_bytes > SHARED_BYTES else ""
 
     def fresh_batch(self, streams: Streams, number: int, first: int, size: int) -> FreshBatch:
         """Return `size` samples behind the first `first`: the next rows in the stored order, for all replicates."""

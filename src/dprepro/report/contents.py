@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dprepro.costs import Cost
 from dprepro.report.errata import Errata
 from dprepro.report.markdown import Block, Bullets, Heading, Paragraph, plain
 from dprepro.report.tables import Row
@@ -37,10 +38,7 @@ class Job:
     stage: str
     experiment: str
     name: str
-    # Seconds by the clock, CPU seconds, megabytes at most; None where they were not recorded.
-    seconds: float | None
-    cpu_seconds: float | None
-    megabytes: float | None
+    cost: Cost
     origin: Mapping[str, Any] = field(default_factory=dict)
     datasets: Sequence[Mapping[str, Any]] = ()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from dprepro.costs import duration
 from dprepro.report.contents import Job
 from dprepro.report.markup import Html, details, join, tag
 from dprepro.report.tables import Cell, Column, table
@@ -18,22 +19,7 @@ _ORIGIN = (
 
 def cpu_seconds(jobs: Sequence[Job]) -> float:
     """Return the CPU time of jobs, as far as it was recorded."""
-    return sum(job.cpu_seconds or 0.0 for job in jobs)
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words.
-
-    >>> [duration(seconds) for seconds in (0.3, 59.6, 61, 4000)]
-    ['0.3 s', '1 min 0 s', '1 min 1 s', '1 h 6 min']
-    """
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    return sum(job.cost.cpu_seconds or 0.0 for job in jobs)
 
 
 def run_times(jobs: Sequence[Job], name: str) -> Html:
@@ -49,9 +35,9 @@ def run_times(jobs: Sequence[Job], name: str) -> Html:
 
 
 def _sums(experiment: str, jobs: Sequence[Job]) -> list[Cell]:
-    known = [job for job in jobs if job.cpu_seconds is not None]
-    cpu, wall = cpu_seconds(jobs), sum(job.seconds or 0.0 for job in jobs)
-    memory = max((job.megabytes or 0.0 for job in jobs), default=0.0)
+    known = [job for job in jobs if job.cost.cpu_seconds is not None]
+    cpu, wall = cpu_seconds(jobs), sum(job.cost.seconds or 0.0 for job in jobs)
+    memory = max((job.cost.megabytes or 0.0 for job in jobs), default=0.0)
     missing = f" ({len(jobs) - len(known)} not recorded)" if len(known) < len(jobs) else ""
     return [
         Cell(experiment),
@@ -72,7 +58,7 @@ def _all_jobs(jobs: Sequence[Job], name: str) -> Html:
     rows = [
         [
             *(Cell(text) for text in (job.stage, job.experiment, job.name)),
-            *(_cost(number) for number in (job.cpu_seconds, job.seconds, job.megabytes)),
+            *(_cost(number) for number in (job.cost.cpu_seconds, job.cost.seconds, job.cost.megabytes)),
             Cell(str(job.origin.get("commit", ""))[:12]),
             Cell(str(job.origin.get("sources", ""))),
         ]

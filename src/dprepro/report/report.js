@@ -48,7 +48,7 @@
       const [x, y] = [a.dataset.number, b.dataset.number];
       // Cells without a number stand below those with one, whatever the direction.
       if (x === undefined !== (y === undefined)) return x === undefined ? 1 : -1;
-      const order = x !== undefined ? Number(x) - Number(y) : a.textContent.localeCompare(b.textContent, "en");
+      const order = x === y ? 0 : x !== undefined ? Number(x) - Number(y) : a.textContent.localeCompare(b.textContent, "en");
       return direction * (order || 0);
     };
   }

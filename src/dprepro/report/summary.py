@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from dprepro.costs import duration
 from dprepro.report.contents import PAPERS, Contents, Experiment, Job
-from dprepro.report.costs import cpu_seconds, duration
+from dprepro.report.costs import cpu_seconds
 from dprepro.report.markdown import inline
 from dprepro.report.markup import Html, details, join, tag
 from dprepro.report.privacy import asked
@@ -45,8 +46,8 @@ def scope(contents: Contents) -> Html:
     """Say what the report holds, what it does not, and what made it."""
     lines = [
         f"In it: {len(contents.experiments)} tables with a figure each on {', '.join(contents.papers)}; "
-        f"root seed {contents.setting.seed}; {duration(cpu_seconds(all_jobs(contents)))} of CPU time in all. "
-        f"Made by {_commits(all_jobs(contents))}.",
+        f"root seed {contents.setting.seed}; {duration(cpu_seconds(all_jobs(contents)))} of CPU time, preparing data "
+        f"not counted. Made by {_commits(all_jobs(contents))}.",
         *_left_out(contents),
     ]
     return tag("ul", *(tag("li", line) for line in lines))

@@ -176,5 +176,6 @@ def _cell(cell: Cell, column: Column) -> Html:
         "number" * (cell.number is not None),
         "text" if cell.tone else _width(cell.content),
     )
-    number = None if cell.number is None else f"{cell.number:.10g}"
+    # The script reads infinities by their name.
+    number = None if cell.number is None else f"{cell.number:.10g}".replace("inf", "Infinity")
     return tag("td", content, class_=" ".join(filter(None, names)) or None, data_number=number, data_group=cell.group)

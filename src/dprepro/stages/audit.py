@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from dprepro.algorithms import get_algorithm
 from dprepro.arrays import blas_threads, single_blas_thread, wished_device
+from dprepro.costs import own_cost
 from dprepro.files import write_json
 from dprepro.privacy.audit import audit
 from dprepro.provenance import commit, machine
@@ -16,7 +16,6 @@ from dprepro.provenance import commit, machine
 
 def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
     """Write one row per variant and epsilon of `spec`, with provenance."""
-    started = time.process_time()
     algorithm = get_algorithm(spec["algorithm"])
     device, _ = wished_device(None, spec["device"])
     rows = [
@@ -32,7 +31,6 @@ def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
         for setting in spec["settings"]
         for epsilon in setting["epsilon"]
     ]
-    seconds = time.process_time() - started
     with single_blas_thread():
         provenance = {**commit(), **machine(), "threads": blas_threads()}
-    write_json(out, {"rows": rows, "provenance": provenance, "seconds_cpu": seconds})
+    write_json(out, {"rows": rows, "provenance": provenance, "cost": own_cost()})

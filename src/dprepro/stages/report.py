@@ -8,9 +8,11 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dprepro.costs import read_cost
 from dprepro.errors import UserError
 from dprepro.files import read_json, write_text
 from dprepro.report.contents import Contents, Experiment, Figure, Findings, Job, Privacy, Setting
@@ -19,6 +21,8 @@ from dprepro.report.markdown import Block, Paragraph, Table, blocks
 from dprepro.report.page import page
 from dprepro.report.tables import Row
 
+# What the report tells of the data of a run.
+_DATA = ("name", "title", "n", "d", "origin", "licence", "citation", "preprocessing", "checksum")
 # Folders of jobs whose JSON tells what made them, by the kind of experiment.
 _JOBS = {"curves": "runs", "sweeps": "sweeps"}
 
@@ -61,9 +65,13 @@ def _experiment(results: Path, entry: Mapping[str, Any]) -> Experiment:
 def _around(path: Path, rows: Sequence[Row]) -> tuple[list[Block], list[Block]]:
     """Return what a table's Markdown says above and below its rows, without the title."""
     parts = _blocks(path)
-    head = tuple(rows[0]) if rows else ()
+    head = tuple(rows[0])
     # The text may hold the rows in other words too: the last table with the columns of the .csv is the one itself.
-    places = [at for at, block in enumerate(parts) if isinstance(block, Table) and block.head == head]
+    places = [
+        at
+        for at, block in enumerate(parts)
+        if isinstance(block, Table) and block.head == head and len(block.rows) == len(rows)
+    ]
     if not places:
         raise UserError(f"{path} does not hold the table of the .csv file beside it: remove both and make them again.")
     return parts[1 : places[-1]], parts[places[-1] + 1 :]
@@ -86,12 +94,15 @@ def _findings(results: Path, paper: str, figures: Sequence[str]) -> Findings:
 def _privacy(results: Path, audits: Sequence[str]) -> Privacy:
     folder = results / "privacy"
     parts = _blocks(folder / "audit.md")
-    jobs = [_job(results, "privacy/audits", "privacy", name) for name in audits]
+    jobs = [_recorded(results, "privacy/audits", "privacy", name) for name in audits]
+    attacked = _rows(folder / "audit.csv", *_AUDITED, "epsilon_audited")
+    if missing := sorted(set(audits) - {row["algorithm"] for row in attacked}):
+        raise UserError(f"{folder / 'audit.csv'} lacks {missing[0]}: remove it and make it again.")
     return Privacy(
-        certificates=_rows(folder / "certificates.csv"),
-        audits=_rows(folder / "audit.csv"),
+        certificates=_rows(folder / "certificates.csv", *_AUDITED, "experiment", "method"),
+        audits=attacked,
         figures=[
-            Figure(name, _bytes(folder / f"{name}.svg"), [Paragraph(_PRIVACY[name])])
+            Figure(name, _drawing(folder / f"{name}.svg"), [Paragraph(_PRIVACY[name])])
             for name in ("certificates", "audit")
         ],
         note=[block for block in parts if isinstance(block, Paragraph)],
@@ -99,6 +110,8 @@ def _privacy(results: Path, audits: Sequence[str]) -> Privacy:
     )
 
 
+# Columns that both tables of privacy have.
+_AUDITED = ("algorithm", "variant", "epsilon_claimed", "epsilon_accounted", "verdict")
 _PRIVACY = {
     "certificates": "Claimed epsilon (bar) and accounted epsilon (dot) of every method; an arrow: no finite bound.",
     "audit": "Accounted epsilon (bar) and the epsilon that an audit proves (dot), for every algorithm.",
@@ -107,13 +120,22 @@ _PRIVACY = {
 
 def _run_jobs(results: Path, entry: Mapping[str, Any]) -> list[Job]:
     folder = _JOBS.get(entry["kind"], "")
-    return [_run_job(results, folder, entry["name"], name) for name in entry["jobs"]]
+    needed = "points" if folder == "sweeps" else "dataset"
+    return [_recorded(results, f"{folder}/{entry['name']}", entry["name"], name, needed) for name in entry["jobs"]]
 
 
-def _run_job(results: Path, folder: str, experiment: str, name: str) -> Job:
-    record = read_json(results / f"{folder}/{experiment}/{name}.json", "provenance")
-    datasets = [point["dataset"] for point in record.get("points", [record])]
-    return _job(results, f"{folder}/{experiment}", experiment, name, record["provenance"], datasets)
+def _recorded(results: Path, folder: str, experiment: str, name: str, *keys: str) -> Job:
+    """Return a job that left a record with these keys: its origin, its data, and its own account of CPU and memory."""
+    path = results / folder / f"{name}.json"
+    record = read_json(path, "provenance", "cost", *keys)
+    job = _job(results, folder, experiment, name)
+    try:
+        own = {key: float(record["cost"][key]) for key in ("cpu_seconds", "megabytes")}
+        points = record.get("points", [record] if "dataset" in keys else [])
+        datasets = [{key: point["dataset"][key] for key in _DATA} for point in points]
+        return replace(job, cost=replace(job.cost, **own), origin=dict(record["provenance"]), datasets=datasets)
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"The file {path} is no record of a {job.stage} job: remove it and make it again.") from None
 
 
 def _other_jobs(results: Path, entry: Mapping[str, Any]) -> list[Job]:
@@ -125,40 +147,22 @@ def _other_jobs(results: Path, entry: Mapping[str, Any]) -> list[Job]:
     return [_job(results, folder, name, job) for folder, job in (*plans, *optima, *rest)]
 
 
-def _job(
-    results: Path,
-    folder: str,
-    experiment: str,
-    name: str,
-    origin: Mapping[str, Any] | None = None,
-    datasets: Sequence[Mapping[str, Any]] = (),
-) -> Job:
-    cost = _benchmark(results / f"benchmarks/{folder}/{name}.tsv")
-    return Job(folder.split("/")[0], experiment, name, *cost, origin or {}, datasets)
-
-
-def _benchmark(path: Path) -> tuple[float | None, float | None, float | None]:
-    """Return seconds, CPU seconds and megabytes; Snakemake does not keep them for results that were brought along."""
-    if not path.is_file():
-        return None, None, None
-    (row,) = _rows(path, delimiter="\t")[-1:] or [{}]
-    seconds, cpu, memory = (_number(row.get(key, "")) for key in ("s", "cpu_time", "max_rss"))
-    return seconds, cpu, memory
-
-
-def _number(text: str) -> float | None:
-    """Return a number; a job too short to be looked at has none."""
-    try:
-        return float(text)
-    except ValueError:
-        return None
+def _job(results: Path, folder: str, experiment: str, name: str) -> Job:
+    return Job(folder.split("/")[0], experiment, name, read_cost(results / f"benchmarks/{folder}/{name}.tsv"))
 
 
 def _figure(path: Path) -> Figure:
     caption = _blocks(path.with_suffix(".md"))
     if not caption:
         raise UserError(f"The caption {path.with_suffix('.md')} is empty: remove it and make it again.")
-    return Figure(path.stem, _bytes(path), caption)
+    return Figure(path.stem, _drawing(path), caption)
+
+
+def _drawing(path: Path) -> bytes:
+    content = _bytes(path)
+    if not content.rstrip().endswith(b"</svg>"):
+        raise UserError(f"The figure {path} is not whole: remove it and make it again.")
+    return content
 
 
 def _blocks(path: Path) -> list[Block]:
@@ -168,13 +172,19 @@ def _blocks(path: Path) -> list[Block]:
         raise UserError(f"The file {path} cannot be read ({error}): remove it and make it again.") from None
 
 
-def _rows(path: Path, delimiter: str = ",") -> list[dict[str, str]]:
-    """Return the rows of a table; a damaged one is an error."""
-    text = io.StringIO(_bytes(path).decode(errors="replace"), newline="")
+def _rows(path: Path, *columns: str) -> list[dict[str, str]]:
+    """Return the rows of a table; a damaged or empty one, or one that lacks one of `columns`, is an error."""
+    text = _bytes(path).decode(errors="replace")
+    if not text.endswith("\n"):
+        raise UserError(f"The table {path} is not whole: remove it and make it again.")
     try:
-        rows = list(csv.DictReader(text, delimiter=delimiter))
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
     except csv.Error as error:
         raise UserError(f"The file {path} is no table ({error}): remove it and make it again.") from None
+    if missing := [name for name in columns if rows and name not in rows[0]]:
+        raise UserError(f"The table {path} lacks the column {missing[0]!r}: remove it and make it again.")
+    if not rows:
+        raise UserError(f"The table {path} is empty: remove it and make it again.")
     for row in rows:
         if None in row or None in row.values():
             raise UserError(f"The file {path} has a row of another length than its head: remove it and make it again.")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from dprepro.algorithms import get_algorithm
 from dprepro.arrays import blas_threads, get_backend, single_blas_thread
+from dprepro.costs import own_cost
 from dprepro.files import read_json, write_arrays, write_json
 from dprepro.provenance import commit, digest, machine
 from dprepro.run import execute
@@ -53,7 +54,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
         "dtype": backend.dtype_name,
         "threads": threads,
         "data": {key: facts[key] for key in ("name", "checksum", "origin")},
-        **result.economy,
+        **result.circumstances,
     }
     write_json(
         out.with_suffix(".json"),
@@ -62,7 +63,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
             "dataset": facts,
             "provenance": provenance,
             "seconds": result.seconds,
-            "seconds_wall": time.time() - started,
+            "cost": own_cost(),
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         },
     )

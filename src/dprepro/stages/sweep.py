@@ -16,6 +16,7 @@ import numpy as np
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Plan, Setting
 from dprepro.arrays import Backend, blas_threads, get_backend, single_blas_thread
+from dprepro.costs import own_cost
 from dprepro.errors import UserError
 from dprepro.files import read_json, write_arrays, write_json
 from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM
@@ -62,7 +63,7 @@ def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: 
     }
     job = {key: value for key, value in spec.items() if key != "points"}
     found = {"job": job, "points": records, "thresholds": _thresholds(spec, records), "provenance": provenance}
-    write_json(out.with_suffix(".json"), found)
+    write_json(out.with_suffix(".json"), found | {"cost": own_cost()})
 
 
 def _run_point(
@@ -89,7 +90,7 @@ def _run_point(
         "samples": result.samples_used,
         "seconds": float(result.seconds[-1]),
         "seconds_cpu": time.process_time() - started,
-        **result.economy,
+        **result.circumstances,
     }
     return record, _metric(spec, result, optimum, problem), result.final_objective
 
