@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
+PEERS := .venv-peers
 
 .PHONY: reproduce smoke test test-slurm test-gpu-sources lint docs bench clean help
 
@@ -14,7 +15,7 @@ help:
 	@echo "make test-gpu-sources  the CUDA kernels on a machine without a GPU, by g++ and NVIDIA's compiler"
 	@echo "make lint        linters and type checks only"
 	@echo "make docs        the documentation as a site into site/; RESULTS=results shows the figures of that run in its gallery"
-	@echo "make bench       speed ratios into results/benchmarks/"
+	@echo "make bench       speed and memory into results/benchmarks/, beside other libraries"
 	@echo "make clean       remove the virtual environment and caches; results stay"
 
 reproduce: $(VENV)/.installed
@@ -46,12 +47,18 @@ lint: $(VENV)/.installed-test
 docs: $(VENV)/.installed-docs
 	DPREPRO_DOCS_RESULTS=$(RESULTS) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
+# Without the other libraries the benchmark goes on and says so; `make .venv-peers/.installed` shows what is wrong.
 bench: $(VENV)/.installed
+	@$(MAKE) --silent $(PEERS)/.installed >/dev/null 2>&1 || true
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/peers.py --peers $(PEERS)
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/goldstein.py
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/figure.py
 
 clean:
-	rm -rf $(VENV) .venv-slurm .venv-gpu site .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	rm -rf $(VENV) .venv-slurm .venv-gpu $(PEERS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -78,4 +85,9 @@ $(VENV)/.installed-nvrtc: $(VENV)/.installed
 
 $(VENV)/.installed-slurm: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test,slurm]"
+	@touch $@
+
+$(PEERS)/.installed: envs/peers.txt
+	$(PYTHON) -m venv --clear $(PEERS)
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -r envs/peers.txt
 	@touch $@

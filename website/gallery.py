@@ -13,6 +13,8 @@ from dprepro.experiments import FINDINGS, experiment_names, read_yaml
 PAGE = "gallery.md"
 IMAGES = "images"
 REPORT = "report"
+# Pictures that no target of Snakemake makes, with the command that does.
+BESIDE = {"performance": "make bench"}
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,9 @@ def _experiments(root: Path) -> list[str]:
 
 def _how_made(name: str, titles: dict[str, str]) -> str:
     """Say which command makes the picture of that name."""
-    target = _target(name, titles)
     title = f"{titles[name]}. " if name in titles else ""
-    return f"{title}Made by `snakemake --cores 2 {target}`."
+    command = BESIDE.get(name) or f"snakemake --cores 2 {_target(name, titles)}"
+    return f"{title}Made by `{command}`."
 
 
 def _target(name: str, titles: dict[str, str]) -> str:

@@ -115,6 +115,7 @@ def audit(
         "algorithm": plan.algorithm,
         "variant": plan.variant,
         "case": case.name,
+        "dtype": backend.dtype_name,
         "epsilon_claimed": epsilon,
         "delta": delta,
         "epsilon_accounted": accounted,
