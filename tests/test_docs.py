@@ -102,11 +102,13 @@ def check_command(words: list[str], page: str = "docs/index.md") -> None:
     """
     program, *rest = words
     if program == "dprepro":
-        # A verb by itself is a name, and need not be a whole command.
+        # A verb by itself, or with a call for help, need not be a whole command.
         assert rest[0] in verbs()
-        assert len(rest) == 1 or build_parser().parse_args(rest)
+        assert rest[1:] in ([], ["--help"]) or build_parser().parse_args(rest)
     elif program == "make":
         targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        installed = re.findall(r"^\$\(VENV\)/(\.installed\S*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+        targets += [f".venv/{file}" for file in installed]
         assert {word for word in rest if "=" not in word} <= set(targets), words
     else:
         files = [word for word in rest if "/" in word]
