@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 CORES ?= all
+PEERS := .venv-peers
 
-.PHONY: reproduce smoke test test-slurm test-gpu-sources test-peers lint bench clean help
+.PHONY: reproduce smoke test test-slurm test-gpu-sources test-peers lint docs bench clean help
 
 help:
 	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
@@ -14,7 +15,8 @@ help:
 	@echo "make test-gpu-sources  the CUDA kernels on a machine without a GPU, by g++ and NVIDIA's compiler"
 	@echo "make test-peers  the adapters to diffprivlib and Opacus, with both installed"
 	@echo "make lint        linters and type checks only"
-	@echo "make bench       speed ratios into results/benchmarks/"
+	@echo "make docs        the documentation as a site into site/; RESULTS=results shows the figures of that run in its gallery"
+	@echo "make bench       speed and memory into results/benchmarks/, beside other libraries"
 	@echo "make clean       remove the virtual environment and caches; results stay"
 
 reproduce: $(VENV)/.installed
@@ -37,9 +39,8 @@ test-gpu-sources:
 	.venv-gpu/bin/python -m pytest tests/kernels tests/test_arrays.py
 
 # The libraries are large, and diffprivlib asks for an older scikit-learn: they have an environment of their own.
-test-peers:
-	$(MAKE) VENV=.venv-peers .venv-peers/.installed-peers
-	.venv-peers/bin/python -m pytest tests/peers
+test-peers: $(PEERS)/.installed-peers
+	$(PEERS)/bin/python -m pytest tests/peers
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .
@@ -48,12 +49,21 @@ lint: $(VENV)/.installed-test
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
 
+docs: $(VENV)/.installed-docs
+	DPREPRO_DOCS_RESULTS=$(RESULTS) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# Without the other libraries the benchmark goes on and says so; `make .venv-peers/.installed-peers` shows what is wrong.
 bench: $(VENV)/.installed
+	@$(MAKE) --silent $(PEERS)/.installed-peers >/dev/null 2>&1 || true
 	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/peers.py --peers $(PEERS)
+	$(BIN)/python benchmarks/growth.py
+	$(BIN)/python benchmarks/goldstein.py
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/figure.py
 
 clean:
-	rm -rf $(VENV) .venv-slurm .venv-gpu .venv-peers .mypy_cache .ruff_cache .pytest_cache .hypothesis build
+	rm -rf $(VENV) .venv-slurm .venv-gpu $(PEERS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/bin/python:
@@ -65,8 +75,13 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml envs/constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e .
 	@touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test]"
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[docs]"
+	@touch $@
+
+# Tests build the site too.
+$(VENV)/.installed-test: $(VENV)/.installed-docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c envs/constraints.txt -e ".[test,docs]"
 	@touch $@
 
 $(VENV)/.installed-nvrtc: $(VENV)/.installed
@@ -79,9 +94,10 @@ $(VENV)/.installed-slurm: $(VENV)/.installed
 
 # What constraints-peers.txt names goes before the same names in constraints.txt. PyTorch comes first, so that a build of
 # it that is at hand is taken.
-$(VENV)/.installed-peers: $(VENV)/bin/python pyproject.toml envs/constraints.txt envs/constraints-peers.txt
-	sed 's/==.*/==/' envs/constraints-peers.txt | grep -v -F -f - envs/constraints.txt > $(VENV)/constraints.txt
-	cat envs/constraints-peers.txt >> $(VENV)/constraints.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c $(VENV)/constraints.txt -e ".[test,peers]"
+$(PEERS)/.installed-peers: pyproject.toml envs/constraints.txt envs/constraints-peers.txt
+	$(MAKE) VENV=$(PEERS) $(PEERS)/bin/python
+	sed 's/==.*/==/' envs/constraints-peers.txt | grep -v -F -f - envs/constraints.txt > $(PEERS)/constraints.txt
+	cat envs/constraints-peers.txt >> $(PEERS)/constraints.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c $(PEERS)/constraints.txt torch
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check -c $(PEERS)/constraints.txt -e ".[test,peers]"
 	@touch $@

@@ -34,7 +34,7 @@ rule all:
         rules.tables.input,
         rules.findings.input,
         rules.privacy.input,
-        rules.report.output,
+        rules.report.input,
     localrule: True
 
 
@@ -51,4 +51,5 @@ for name in EXPERIMENTS:
             part_files(name, figure_files, beside=True),
             part_files(name, table_files, beside=True),
             findings_files(name),
+            upstream(name),
         localrule: True

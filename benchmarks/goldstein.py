@@ -1,25 +1,21 @@
-"""Milliseconds of a Goldstein certificate for one point: `python benchmarks/goldstein.py`.
+"""Time of a Goldstein certificate for one point, with 512 gradients: part of `make bench`. Written to goldstein.csv.
 
-The risk is piecewise linear with ten kinks, so that the time is that of the search and not of the gradients. Measured
-on one core of a shared virtual machine with the default of 512 gradients for each of 100 points: 0.3, 1.3, 2.6 and
-3.2 ms in 2, 8, 32 and 64 dimensions, with an axis 0.4, 0.8 and 1.3 ms in 8, 32 and 64.
+The risk is piecewise linear with ten kinks, so that the time is that of the search and not of the gradients.
 """
 
 from __future__ import annotations
 
-import os
-
-os.environ.update(OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="1")
-
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from common import Row, cpu, in_turns, parser, write_rows
 
 from dprepro.problems.goldstein import certificate
 
 POINTS = 100
 DIMENSIONS = (2, 8, 32, 64)
+RADIUS = 0.5
 
 
 @dataclass(frozen=True)
@@ -29,6 +25,12 @@ class Kinks:
     A: np.ndarray
     b: np.ndarray
     c: np.ndarray
+
+    @classmethod
+    def random(cls, d: int, rng: np.random.Generator) -> Kinks:
+        """Return ten kinks in random directions."""
+        A = rng.standard_normal((10, d))
+        return cls(A / np.linalg.norm(A, axis=1, keepdims=True), rng.uniform(-1, 1, 10), rng.uniform(-1, 1, 10))
 
     def gradient(self, W: np.ndarray) -> np.ndarray:
         """Return the gradient at each row of W: (K, d) -> (K, d)."""
@@ -47,21 +49,22 @@ class Cone:
         return 0.5 * rest / np.linalg.norm(rest, axis=1, keepdims=True) + 0.2 * self.axis
 
 
-def milliseconds(risk: Kinks | Cone, W: np.ndarray) -> float:
-    certificate(risk, W[:2], 0.5)
-    started = time.process_time()
-    certificate(risk, W, 0.5)
-    return 1000.0 * (time.process_time() - started) / len(W)
-
-
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure and write."""
+    chosen = parser(__doc__).parse_args(arguments)
     rng = np.random.default_rng(0)
-    for d in DIMENSIONS:
-        A = rng.standard_normal((10, d))
-        kinks = Kinks(A / np.linalg.norm(A, axis=1, keepdims=True), rng.uniform(-1, 1, 10), rng.uniform(-1, 1, 10))
-        W = rng.uniform(-1.0, 1.0, (POINTS, d)) / np.sqrt(d)
-        cone = f", with an axis {milliseconds(Cone(np.eye(d)[0]), W):.2f} ms" if d > 2 else ""
-        print(f"d = {d}: {milliseconds(kinks, W):.2f} ms{cone}")
+    points = min(POINTS, chosen.rows)
+    risks: dict[tuple[str, int], Kinks | Cone] = {("kinks", d): Kinks.random(d, rng) for d in DIMENSIONS}
+    risks |= {("with an axis", d): Cone(np.eye(d)[0]) for d in DIMENSIONS if d > 2}
+    W = {d: rng.uniform(-1.0, 1.0, (points, d)) / np.sqrt(d) for d in DIMENSIONS}
+    found = in_turns(
+        {str(key): cpu(lambda key=key: certificate(risks[key], W[key[1]], RADIUS)) for key in risks}, chosen.rounds
+    )
+    rows = [
+        Row("certificate", name, "time per point", "ms", 1e3 * found[str((name, d))] / points, "float64", d=d, K=points)
+        for name, d in risks
+    ]
+    write_rows(chosen.out / "goldstein.csv", rows)
 
 
 if __name__ == "__main__":

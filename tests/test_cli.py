@@ -6,13 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import pytest
+from support import Outcome, Run
 
 import dprepro
 from dprepro import algorithms, datasets, peers
@@ -21,30 +20,6 @@ from dprepro.files import read_json
 
 ROOT = Path(__file__).parents[1]
 COLUMNS = ["height", "width", "depth"]
-
-
-class Outcome(NamedTuple):
-    """What a command ended with."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in this process."""
-
-    def run(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return run
 
 
 def run_apart(*arguments: object, cwd: Path = ROOT) -> Outcome:

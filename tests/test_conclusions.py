@@ -63,6 +63,12 @@ def test_nothing_is_called_lost_where_the_published_noise_misses_the_bound_too()
     assert not any("falls as" in text for text in conclusions(*lines))
 
 
+def test_what_is_called_spent_is_the_lower_bound_where_a_verdict_quotes_one():
+    verdict = "not private as published (epsilon at least 2.45)"
+    (text,) = conclusions(line("plain", "fw", "published", -2.0, accounted=5.7, privacy=verdict))
+    assert text.endswith("claims epsilon = 1 at delta = 0.001 and spends at least 2.45.")
+
+
 def test_an_upper_bound_is_not_called_spent():
     (text,) = conclusions(line("plain", "fw", "published", -2.0, accounted=3.0, privacy="not certified (...)"))
     assert text.endswith("claims epsilon = 1 at delta = 0.001 and is accounted at most 3.")

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from support import assert_one_sentence
 
-from dprepro import datasets
+from dprepro import datasets, extensions
 from dprepro.errors import UserError
 from dprepro.experiments import (
     dataset_key,
@@ -31,10 +32,16 @@ SCALES = sorted((CONFIG / "scales").glob("*.yaml"))
 
 # A configuration and one experiment of each kind in which every key of the schemas is present.
 GOOD_CONFIG: dict[str, Any] = {
+    "extensions": ["mine"],
     "results": "results",
     "device": "cpu",
     "seed": 1,
-    "audit": {"replicates": 500, "delta": 0.00001, "settings": [{"variant": "certified", "epsilon": [1]}]},
+    "audit": {
+        "replicates": 500,
+        "delta": 0.00001,
+        "settings": [{"variant": "certified", "epsilon": [1]}],
+        "algorithms": ["dp_gd"],
+    },
     "experiments": ["trial"],
     "overrides": {"trial": {"replicates": 3}},
 }
@@ -200,15 +207,12 @@ def dotted(value: Any) -> str:
     return ".".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def assert_one_sentence(text: str) -> None:
-    assert "\n" not in text
-    assert text[0].isupper()
-    assert text[-1] in ".?"
-    assert not re.search(r"[.?!]\s", text), f"more than one sentence: {text}"
-
-
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # The folder of the good example's extensions, whose use ends with the test.
+    (tmp_path / "mine" / "algorithms").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(extensions.VARIABLE, "")
     shutil.copytree(CONFIG / "schema", tmp_path / "config" / "schema")
     (tmp_path / "config" / "experiments").mkdir()
     return tmp_path / "config"

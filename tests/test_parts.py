@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from test_experiments import CONFIG, GOOD_CONFIG, GOOD_SWEEPS, assert_one_sentence
+from support import assert_one_sentence
+from test_experiments import CONFIG, GOOD_CONFIG, GOOD_SWEEPS
 from test_sweeps import experiment, run
 
 from dprepro import tables
@@ -29,7 +30,7 @@ def load(tmp_path: Path, wanted: list[str], **files: Any) -> list[Any]:
     (folder / "experiments").mkdir()
     for name, content in {"one": GOOD_SWEEPS, "two": GOOD_SWEEPS, "whole": PARTS, **files}.items():
         (folder / "experiments" / f"{name}.yaml").write_text(yaml.safe_dump(content))
-    config = {**GOOD_CONFIG, "experiments": wanted, "overrides": {}}
+    config = {**GOOD_CONFIG, "extensions": [], "experiments": wanted, "overrides": {}}
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     return load_experiments(load_config([], folder), folder)
 

@@ -128,7 +128,7 @@ def solve(
         seconds=float(result.seconds[-1]),
         plan=plan,
         certificate=certify(plan),
-        provenance=_provenance(features, labels, int(seed), backend, plan) | result.circumstances,
+        provenance=_provenance(features, labels, int(seed), backend, plan, loss_object) | result.circumstances,
         failures=int(np.sum(failed)),
         notes=notes,
         result=result,
@@ -191,11 +191,12 @@ def _labels(y: Any, n: int, loss: Loss, label_bound: float) -> tuple[np.ndarray,
     )
 
 
-def _provenance(X: np.ndarray, y: np.ndarray, seed: int, backend: Any, plan: Plan) -> dict[str, Any]:
+def _provenance(X: np.ndarray, y: np.ndarray, seed: int, backend: Any, plan: Plan, loss: Loss) -> dict[str, Any]:
     import hashlib
 
     from dprepro.peers import versions
     from dprepro.provenance import commit, machine
+    from dprepro.workflow import own_files
 
     checksum = hashlib.sha256(X.data)
     checksum.update(y.data)
@@ -211,4 +212,5 @@ def _provenance(X: np.ndarray, y: np.ndarray, seed: int, backend: Any, plan: Pla
         "data": {"checksum": checksum.hexdigest(), "origin": "given by the caller"},
         "libraries": versions(plan.algorithm),
         "variant": plan.variant,
+        **own_files("run", algorithm=plan.algorithm, loss=loss.name),
     }

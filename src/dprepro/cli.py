@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; errors are one sentence on standard error."""
     _hold_blas_to_one_thread()
     end_with_owner()
-    options = _parser().parse_args(arguments)
+    options = build_parser().parse_args(arguments)
     try:
         options.command(options)
         sys.stdout.flush()
@@ -36,6 +36,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader (head, less) has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        from dprepro import extensions
+
+        # A mistake in a file of the user's own is told as such; any other is one of this program.
+        if not (place := extensions.place_of(error)):
+            raise
+        _say(f"{extensions.told(error)} at {place}; correct this file of your own.")
+        return UserError.exit_code
     return 0
 
 
@@ -56,7 +64,8 @@ def _hold_blas_to_one_thread() -> None:
             os.environ[variable] = "1"
 
 
-def _parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
+    """Return the parser of the command with all its verbs."""
     parser = argparse.ArgumentParser(
         prog="dprepro",
         description="Reproduce papers on differentially private optimization, privacy checked.",
@@ -67,7 +76,9 @@ def _parser() -> argparse.ArgumentParser:
     _add_solve(commands)
     _add_account(commands)
     _add_audit(commands)
+    _add_new(commands)
     _add_doctor(commands)
+    _add_selftest(commands)
     _add_status(commands)
     _add_compare(commands)
     _add_stages(commands)
@@ -90,19 +101,19 @@ def _add_solve(commands: Any) -> None:
     parser.add_argument("algorithm", help="see: dprepro list algorithms")
     parser.add_argument("--data", type=Path, required=True, help=".csv, .npz (arrays X and y) or .parquet")
     parser.add_argument("--target", help="label column of a CSV or parquet file (default: y, else the last column)")
-    parser.add_argument("--epsilon", type=_number, required=True)
-    parser.add_argument("--delta", type=_number, required=True)
+    parser.add_argument("--epsilon", type=_number, required=True, help="claimed epsilon; inf for no noise")
+    parser.add_argument("--delta", type=_number, required=True, help="claimed delta")
     parser.add_argument("--variant", default="certified", help="published, certified or practical (default: certified)")
-    parser.add_argument("--loss", default="logistic")
+    parser.add_argument("--loss", default="logistic", help="for example huber:0.5 (default: logistic)")
     parser.add_argument("--regularizer", type=_number, default=0.0, help="l2 strength (default: 0)")
     parser.add_argument("--l1", type=_number, default=0.0, help="l1 strength (default: 0)")
     parser.add_argument("--constraint", help="for example l2_ball:1.0")
     parser.add_argument("--row-norm", type=_number, default=1.0, help="declared bound on row norms (default: 1)")
     parser.add_argument("--label-bound", type=_number, default=1.0, help="declared bound on |y| in regression")
-    parser.add_argument("--replicates", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--replicates", type=int, default=1, help="independent repetitions (default: 1)")
+    parser.add_argument("--seed", type=int, default=0, help="of all randomness (default: 0)")
     parser.add_argument("--device", default="auto", help="auto, cpu or gpu")
-    parser.add_argument("--dtype", default="float64")
+    parser.add_argument("--dtype", default="float64", help="float64 or float32 (default: float64)")
     parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
     parser.add_argument("--out", type=Path, help="write w and trajectory to this .npz and the certificate to .json")
 
@@ -112,10 +123,10 @@ def _add_account(commands: Any) -> None:
     parser.add_argument("algorithm", help="see: dprepro list algorithms")
     parser.add_argument("--n", type=int, required=True, help="number of records")
     parser.add_argument("--d", type=int, required=True, help="number of features")
-    parser.add_argument("--epsilon", type=_number, required=True)
-    parser.add_argument("--delta", type=_number, required=True)
+    parser.add_argument("--epsilon", type=_number, required=True, help="claimed epsilon; inf for no noise")
+    parser.add_argument("--delta", type=_number, required=True, help="claimed delta")
     parser.add_argument("--variant", default="published", help="published, certified or practical (default: published)")
-    parser.add_argument("--loss", default="logistic")
+    parser.add_argument("--loss", default="logistic", help="for example huber:0.5 (default: logistic)")
     parser.add_argument("--regularizer", type=_number, help="l2 strength (default: 0.01, 0 if none is taken)")
     parser.add_argument("--constraint", help="for example l2_ball:1.0")
     parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
@@ -125,17 +136,30 @@ def _add_account(commands: Any) -> None:
 def _add_audit(commands: Any) -> None:
     parser = _add(commands, "audit", _audit, "attack an algorithm and print the epsilon that can be proven")
     parser.add_argument("algorithm", help="see: dprepro list algorithms")
-    parser.add_argument("--epsilon", type=_number, default=1.0)
-    parser.add_argument("--delta", type=_number, default=1e-5)
+    parser.add_argument("--epsilon", type=_number, default=1.0, help="claimed epsilon (default: 1)")
+    parser.add_argument("--delta", type=_number, default=1e-5, help="claimed delta (default: 1e-5)")
     parser.add_argument("--variant", default="certified", help="published, certified or practical (default: certified)")
     parser.add_argument("--replicates", type=int, default=20_000, help="runs on each side (default: 20000)")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of all randomness (default: 0)")
     parser.add_argument("--device", default="auto", help="auto, cpu or gpu")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _add_new(commands: Any) -> None:
+    parser = _add(commands, "new", _new, "write the first version of an extension of your own, with tests")
+    parser.add_argument("kind", choices=("algorithm", "dataset", "loss", "experiment"))
+    parser.add_argument("name", help="small letters, digits and underscores")
+    parser.add_argument("--path", type=Path, default=Path("extensions"), help="your folder (default: extensions)")
+
+
 def _add_doctor(commands: Any) -> None:
     _add(commands, "doctor", _doctor, "show versions, backend, data sources and threads")
+
+
+def _add_selftest(commands: Any) -> None:
+    parser = _add(commands, "selftest", _selftest, "check this machine against known answers, in a minute and offline")
+    parser.add_argument("--device", default="auto", help="auto, cpu or gpu; gpu must then be there and agree")
+    parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_status(commands: Any) -> None:
@@ -257,12 +281,14 @@ def _list(options: argparse.Namespace) -> None:
 
 
 def _algorithm_lines() -> list[str]:
-    from dprepro.algorithms import get_algorithm, names
+    from dprepro.algorithms import get_algorithm, names, own
 
     found = [get_algorithm(name) for name in names()]
+    mine = own()
     lines = [
         f"{algorithm.name:<12} {algorithm.paper:<6} {algorithm.title:<12} "
         f"letters: {', '.join(algorithm.letters)}; needs: {', '.join(sorted(algorithm.needs))}"
+        f"{_own_mark(mine, algorithm.name)}"
         for algorithm in found
     ]
     wrapped = "jl_<name>    ABG23  the JL method around any that needs no set; letters: k, rank, clip and those of NAME"
@@ -286,24 +312,39 @@ def _whether_installed(name: str) -> str:
     return "not installed (dprepro[peers])" if peers.missing(name) else "installed"
 
 
-def _dataset_lines() -> list[str]:
-    from dprepro.datasets import info, names
+def _own_mark(mine: Mapping[str, Path], name: str) -> str:
+    """Return what marks the line of an own file's."""
+    from dprepro import extensions
 
-    facts = [info(name) for name in names()]
-    return [f"{f.name:<22} {f.rows or 'any':>7} x {f.features or 'any':<4} {f.title}" for f in facts]
+    return f" (own: {extensions.shown(mine[name])})" if name in mine else ""
+
+
+def _dataset_lines() -> list[str]:
+    from dprepro.datasets import info, names, own
+
+    facts, mine = [info(name) for name in names()], own()
+    return [
+        f"{f.name:<22} {f.rows or 'any':>7} x {f.features or 'any':<4} {f.title}{_own_mark(mine, f.name)}"
+        for f in facts
+    ]
 
 
 def _experiment_lines() -> list[str]:
-    from dprepro.experiments import CONFIG, experiment_names, read_yaml
+    from dprepro import extensions
+    from dprepro.experiments import experiment_files, read_yaml
 
-    specs = {name: read_yaml(CONFIG / "experiments" / f"{name}.yaml") for name in experiment_names()}
-    return [f"{name:<14} {spec['paper']:<6} {spec['title']}" for name, spec in specs.items()]
+    mine = extensions.found(extensions.EXPERIMENTS)
+    specs = {name: read_yaml(path) for name, path in experiment_files().items()}
+    return [
+        f"{name:<14} {spec.get('paper', ''):<6} {spec.get('title', '')}{_own_mark(mine, name)}"
+        for name, spec in specs.items()
+    ]
 
 
 def _target_lines() -> list[str]:
-    from dprepro.experiments import experiment_names
+    from dprepro.experiments import TARGETS, experiment_names
 
-    return [*experiment_names(), "figures", "tables", "findings", "privacy", "audit", "report", "all"]
+    return [*experiment_names(), *TARGETS]
 
 
 def _solve(options: argparse.Namespace) -> None:
@@ -369,11 +410,26 @@ def _audit(options: argparse.Namespace) -> None:
         print(f"{key:<24} {value:.6g}" if isinstance(value, float) else f"{key:<24} {value}")
 
 
+def _new(options: argparse.Namespace) -> None:
+    from dprepro.new import create, next_steps
+
+    for line in next_steps(options.kind, options.path, create(options.kind, options.name, options.path)):
+        print(line)
+
+
 def _doctor(options: argparse.Namespace) -> None:
     from dprepro.doctor import diagnose
 
     for line in diagnose():
         print(line)
+
+
+def _selftest(options: argparse.Namespace) -> None:
+    try:
+        from dprepro.selftest import print_selftest
+    except ImportError as error:
+        raise RunFailed(f"A package that dprepro needs cannot be imported ({error}): install dprepro again.") from None
+    print_selftest(options.device, options.json)
 
 
 def _status(options: argparse.Namespace) -> None:

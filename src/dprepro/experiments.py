@@ -9,11 +9,13 @@ import hashlib
 import itertools
 import json
 import math
+import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dprepro import extensions
 from dprepro.errors import UserError
 from dprepro.jobs import TILE, Job, job_seed
 from dprepro.metrics import GOLDSTEIN
@@ -27,6 +29,13 @@ if TYPE_CHECKING:
 CONFIG = Path("config")
 # Papers whose claims are held against computations, with the figures that show something of it.
 FINDINGS: dict[str, tuple[str, ...]] = {"abg23": (), "klt25": ("gap", "lasry_lions")}
+# What Snakemake can be asked for besides the experiments.
+TARGETS = ("figures", "tables", "findings", "privacy", "audit", "report", "all")
+# The other rules of the workflow, whose names no experiment may have either.
+RULES = (
+    *("dataset", "optimum", "certify", "run", "collect", "optima", "sweep", "collect_sweeps", "collect_parts"),
+    *("figure", "table", "paper_findings", "drawn_findings", "findings_figure", "audit_algorithm", "privacy_tables"),
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +94,10 @@ class Experiment:
 
 
 def audit_jobs(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the audit of each algorithm by name, as plain values; the configuration must be validated already."""
+    """Return the audit of each algorithm by name, as plain values; the configuration must be validated already.
+
+    These are all algorithms, own ones included, unless the configuration lists some.
+    """
     from dprepro.algorithms import names
 
     settings = config["audit"]
@@ -98,7 +110,7 @@ def audit_jobs(config: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             "device": config["device"],
             "seed": job_seed(int(config["seed"]), "audit", name),
         }
-        for name in names()
+        for name in settings.get("algorithms", names())
     }
 
 
@@ -120,9 +132,14 @@ KINDS: dict[str, type[AnyExperiment]] = {cls.kind: cls for cls in (Experiment, S
 def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[AnyExperiment]:
     """Validate the configuration and return its experiments; a mistake is a `UserError` that names the key.
 
-    The parts of an experiment that has some stand before it, whether the configuration lists them or not.
+    The parts of an experiment that has some stand before it, whether the configuration lists them or not. The extension
+    folders of the configuration are in use from here on.
     """
     validate(config, "config", folder, "the configuration")
+    with _naming("In the configuration: extensions"):
+        extensions.use(config.get("extensions", ()))
+    _check_own_files()
+    _check_audits(config)
     known = experiment_names(folder)
     overrides = config.get("overrides", {})
     for name in [*config["experiments"], *overrides]:
@@ -142,6 +159,28 @@ def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[A
     return [experiments[name] for name in dict.fromkeys(wanted)]
 
 
+def _check_own_files() -> None:
+    """Import every file of the extension folders: a mistake in one should not wait for its job."""
+    from dprepro import algorithms, datasets, losses
+
+    for name in algorithms.own():
+        algorithms.get_algorithm(name)
+    for name in losses.own():
+        losses.get_loss(name)
+    datasets.own()
+
+
+def _check_audits(config: Mapping[str, Any]) -> None:
+    from dprepro import algorithms
+
+    known = algorithms.names()
+    for name in config["audit"].get("algorithms", ()):
+        if name not in known:
+            raise UserError(
+                f"In the configuration: unknown algorithm {name!r} in audit.algorithms; {_suggest(name, known)}"
+            )
+
+
 def papers_found(experiments: Sequence[AnyExperiment]) -> list[str]:
     """Return the papers with findings among the experiments: those with a table of parts."""
     wholes = {experiment.spec["paper"].lower() for experiment in experiments if experiment.kind == "parts"}
@@ -156,9 +195,10 @@ def _parts(experiment: AnyExperiment) -> list[str]:
 def _load(name: str, config: Mapping[str, Any], folder: Path) -> AnyExperiment:
     """Read and check one experiment with the configuration's overrides."""
     overrides = config.get("overrides", {})
-    path = folder / "experiments" / f"{name}.yaml"
+    path = experiment_files(folder)[name]
     spec = merge(read_yaml(path), overrides.get(name, {}))
-    where = f"{path} with the configuration's overrides" if name in overrides else str(path)
+    shown = extensions.shown(path)
+    where = f"{shown} with the configuration's overrides" if name in overrides else shown
     kind = str(spec.get("kind", Experiment.kind))
     if kind not in KINDS:
         raise UserError(f"In {where}: unknown kind {kind!r}; {_suggest(kind, sorted(KINDS))}")
@@ -179,10 +219,27 @@ def load_config(files: Sequence[Path], folder: Path = CONFIG) -> dict[str, Any]:
 
 
 def experiment_names(folder: Path = CONFIG) -> list[str]:
-    """Return the names of the experiment files."""
+    """Return the names of the experiments, own ones included."""
+    return list(experiment_files(folder))
+
+
+def experiment_files(folder: Path = CONFIG) -> dict[str, Path]:
+    """Return the files of the experiments by name: those of the configuration folder and the user's own."""
     if not (folder / "experiments").is_dir():
         raise UserError(f"There is no folder {folder / 'experiments'} here: run from the top of a dprepro checkout.")
-    return sorted(path.stem for path in (folder / "experiments").glob("*.yaml"))
+    own = extensions.found(extensions.EXPERIMENTS, reserved_names(folder))
+    return dict(sorted({**_built_in(folder), **own}.items()))
+
+
+def reserved_names(folder: Path = CONFIG) -> set[str]:
+    """Return what no own experiment may be called: those of the configuration folder, rules and what draws others."""
+    # Modules that make the figure or table of an experiment by its name; importing their packages would take a second.
+    packages = [str(Path(__file__).parent / package) for package in ("figures", "tables")]
+    return {*_built_in(folder), *TARGETS, *RULES, *(module.name for module in pkgutil.iter_modules(packages))}
+
+
+def _built_in(folder: Path) -> dict[str, Path]:
+    return {path.stem: path for path in (folder / "experiments").glob("*.yaml")}
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -505,16 +562,16 @@ def _check_method(method: Mapping[str, Any], where: str, place: str) -> None:
             f"In {where}: {place}.algorithm is 'jl_method', which may wrap any algorithm; write jl_<name>, so that its "
             "jobs run again when that one changes."
         )
-    if not _is_known(method["algorithm"]):
+    if not _is_known(method["algorithm"], extensions.folders()):
         hint = _suggest(method["algorithm"], [*algorithms.names(), *peers.names()])
         raise UserError(f"In {where}: unknown algorithm {method['algorithm']!r} in {place}; {hint}")
     with _naming(f"In {where}: {place}"):
-        _algorithm(method["algorithm"])
+        _algorithm(method["algorithm"], extensions.folders())
     _check_label(method, f"In {where}: {place}.label")
 
 
 @functools.cache
-def _is_known(algorithm: str) -> bool:
+def _is_known(algorithm: str, folders: tuple[Path, ...]) -> bool:
     """Whether there is such an algorithm; methods by the hundred ask for few, and each answer lists a folder."""
     from dprepro import algorithms
 
@@ -522,14 +579,14 @@ def _is_known(algorithm: str) -> bool:
 
 
 @functools.cache
-def _algorithm(name: str) -> Algorithm:
+def _algorithm(name: str, folders: tuple[Path, ...]) -> Algorithm:
     from dprepro.algorithms import get_algorithm
 
     return get_algorithm(name)
 
 
 def _letters_checked(method: Mapping[str, Any], letters: Mapping[str, Any]) -> dict[str, Any]:
-    return _algorithm(method["algorithm"]).check_letters(letters)
+    return _algorithm(method["algorithm"], extensions.folders()).check_letters(letters)
 
 
 def _check_dataset(dataset: Mapping[str, Any], where: str, parameters: Mapping[str, Any]) -> None:
@@ -556,7 +613,8 @@ def _check_label(algorithm: Mapping[str, Any], where: str) -> None:
     import dataclasses
     import string
 
-    known = sorted(field.name for field in dataclasses.fields(_algorithm(algorithm["algorithm"]).plan_type))
+    plan_type = _algorithm(algorithm["algorithm"], extensions.folders()).plan_type
+    known = sorted(field.name for field in dataclasses.fields(plan_type))
     try:
         used = [name for _, name, _, _ in string.Formatter().parse(algorithm["label"]) if name is not None]
     except ValueError as error:

@@ -36,18 +36,14 @@ STRIDE = 8
 class Instance:
     """A Lipschitz function on R^d, d = 1 or 2, with its gradient almost everywhere: both map (K, d) arrays.
 
-    `value` returns (K,), `grad` (K, d). L is its Lipschitz constant.
+    `value` returns (K,), `gradient` (K, d). L is its Lipschitz constant.
     """
 
     name: str
     d: int
     L: float
     value: Callable[[np.ndarray], np.ndarray]
-    grad: Callable[[np.ndarray], np.ndarray]
-
-    def gradient(self, W: np.ndarray) -> np.ndarray:
-        """Return the gradient at each row of W: (K, d) -> (K, d)."""
-        return self.grad(W)
+    gradient: Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -166,10 +162,10 @@ def zigzag(L: float, seed: int = 0, scale: float = 0.25, pieces: int = 40) -> In
         inside = np.interp(t, ends, heights)
         return inside + L * np.maximum(ends[0] - t, 0.0) + L * np.maximum(t - ends[-1], 0.0)
 
-    def grad(W: np.ndarray) -> np.ndarray:
+    def gradient(W: np.ndarray) -> np.ndarray:
         return slopes[np.searchsorted(ends, W[:, 0], side="right"), None]
 
-    return Instance(f"zigzag of slope {L:g}", 1, L, value, grad)
+    return Instance(f"zigzag of slope {L:g}", 1, L, value, gradient)
 
 
 def peak(L: float, d: int) -> Instance:
@@ -178,11 +174,11 @@ def peak(L: float, d: int) -> Instance:
     def value(W: np.ndarray) -> np.ndarray:
         return L * np.abs(np.sqrt(np.sum(W * W, axis=1)) - 1.0)
 
-    def grad(W: np.ndarray) -> np.ndarray:
+    def gradient(W: np.ndarray) -> np.ndarray:
         length = np.sqrt(np.sum(W * W, axis=1, keepdims=True))
         return L * np.sign(length - 1.0) * W / np.where(length > 0.0, length, 1.0)
 
-    return Instance(f"L | |x| - 1 | in {d} dimension{'s' if d > 1 else ''}, L = {L:g}", d, L, value, grad)
+    return Instance(f"L | |x| - 1 | in {d} dimension{'s' if d > 1 else ''}, L = {L:g}", d, L, value, gradient)
 
 
 def saddle(L: float) -> Instance:
@@ -193,12 +189,12 @@ def saddle(L: float) -> Instance:
         size = np.abs(W)
         return share * np.maximum(size[:, 0] - size[:, 1], size[:, 1] - 1.0)
 
-    def grad(W: np.ndarray) -> np.ndarray:
+    def gradient(W: np.ndarray) -> np.ndarray:
         size, sign = np.abs(W), np.sign(W)
         first = (size[:, 0] - size[:, 1] > size[:, 1] - 1.0)[:, None]
         return share * np.where(first, sign * np.array([1.0, -1.0]), sign * np.array([0.0, 1.0]))
 
-    return Instance(f"L max(|x_1| - |x_2|, |x_2| - 1)/sqrt(2), L = {L:g}", 2, L, value, grad)
+    return Instance(f"L max(|x_1| - |x_2|, |x_2| - 1)/sqrt(2), L = {L:g}", 2, L, value, gradient)
 
 
 def _smoothness(slopes: np.ndarray, step: float) -> float:

@@ -4,6 +4,7 @@ A loss is phi(t, y) with t = <w, x>. A *margin* loss depends on y t alone; the d
 the label argument is ignored. Every derivative is written as `outer * core(inner * t) + constant`, so that a full
 gradient costs two matrix products and one elementwise function: scale and constant are applied outside the loop.
 Where a loss has a kink, its derivative is a subgradient there; `smoothing.py` makes smooth losses of such losses.
+A file in the folder `losses` of an extension folder adds a loss: it bears its name and defines `LOSS`, a class.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import functools
 import math
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from dprepro import extensions
 from dprepro.errors import UserError, positive
 
 Array = Any
@@ -75,6 +78,15 @@ class Loss:
     def weak_convexity(self, row_norm: float) -> float:
         """Return rho >= 0: one sample's loss plus rho/2 ||w||^2 is convex for ||x|| <= row_norm."""
         return 0.0 if self.convex else self.smoothness(row_norm)
+
+    @property
+    def linear_radius(self) -> float:
+        """An r such that for every t some label y makes phi(., y) linear with its steepest slope on [t - r, t + r].
+
+        0 where no such r > 0 is known. A sample then attains its Lipschitz constant all over a ball, whatever the
+        point, and so do the sample and the one with the opposite row in opposite directions.
+        """
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -300,6 +312,11 @@ class Huber(Loss):
         """Return 1 inside the width and 0 outside."""
         return xp.astype(xp.abs(t - y) <= self.width, t.dtype)
 
+    @property
+    def linear_radius(self) -> float:
+        """Any: the loss is linear beyond the width, and the label may be as far away as one likes."""
+        return math.inf
+
     def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
         """Return width * row_norm."""
         return self.width * row_norm
@@ -375,6 +392,11 @@ class PiecewiseLinear(Loss):
     def curvature(self, xp: Any, t: Array, y: Array) -> Array:
         """Return zeros, the second derivative away from the kinks."""
         return xp.zeros_like(t if self.margin else t - y)
+
+    @property
+    def linear_radius(self) -> float:
+        """Any in the residual: the label may be as far away as one likes; a margin has its kinks in place."""
+        return math.inf if self.residual else 0.0
 
     def prox(self, xp: Any, t: Array, y: Array, step: float) -> Array:
         """Return argmin_u step phi(u, y) + 1/2 (u - t)^2 in closed form."""
@@ -629,12 +651,11 @@ def get_loss(wish: str | Loss) -> Loss:
         from dprepro.smoothing import get_envelope  # which builds on this module
 
         return get_envelope(str(wish))
-    from dprepro.nonsmooth_losses import NONSMOOTH_LOSSES  # these two build on this module
-    from dprepro.vector_losses import VECTOR_LOSSES
-
-    known = LOSSES | VECTOR_LOSSES | NONSMOOTH_LOSSES
+    known, mine = built_in(), own()
+    if name in mine:
+        known = {name: _loaded(mine[name])}
     if name not in known:
-        raise UserError(f"Unknown loss {wish!r}: use one of {', '.join(known)}, or moreau:BETA:LOSS.")
+        raise UserError(f"Unknown loss {wish!r}: use one of {', '.join([*known, *mine])}, or moreau:BETA:LOSS.")
     if not argument:
         return known[name]()
     if not parameters(known[name]):
@@ -644,6 +665,56 @@ def get_loss(wish: str | Loss) -> Loss:
     except ValueError:
         raise UserError(f"The loss {wish!r} has no number after the colon: write for example {name}:0.5.") from None
     return known[name](value)  # type: ignore[call-arg]  # it has a parameter
+
+
+def built_in() -> dict[str, type[Loss]]:
+    """Return the losses of the package by name."""
+    from dprepro.nonsmooth_losses import NONSMOOTH_LOSSES  # these two build on this module
+    from dprepro.vector_losses import VECTOR_LOSSES
+
+    return LOSSES | VECTOR_LOSSES | NONSMOOTH_LOSSES
+
+
+def own() -> dict[str, Path]:
+    """Return the files of the user's own losses by name."""
+    return extensions.found(extensions.LOSSES, reserved_names())
+
+
+def reserved_names() -> set[str]:
+    """Return what no own loss may be called."""
+    return {*built_in(), "moreau"}
+
+
+def modules_of(wish: str) -> list[str]:
+    """Return the modules of a user's own that a loss is made of; none if it is built in."""
+    mine = own()
+    return [extensions.module_of(mine[name]) for name in str(wish).split(":") if name in mine]
+
+
+def _loaded(path: Path) -> type[Loss]:
+    """Return the loss of an own file, or refuse a file that does not define a whole one of its name."""
+    loss = getattr(extensions.load(path), "LOSS", None)
+    if problem := _complaint(loss, path.stem):
+        raise UserError(f"The file {extensions.shown(path)} {problem}.")
+    checked: type[Loss] = loss  # type: ignore[assignment]  # or there was a complaint
+    return checked
+
+
+def _complaint(loss: object, name: str) -> str:
+    """Return what an object lacks to be the loss `name`, as the rest of a sentence; nothing if it is one."""
+    if loss is None:
+        return "defines no LOSS: end it with LOSS = YourClass"
+    if not (isinstance(loss, type) and issubclass(loss, Loss) and is_dataclass(loss)):
+        return f"has a LOSS that is no dataclass of the kind Loss, but {loss!r}: write the class itself"
+    if getattr(loss, "name", None) != name:
+        return f"has a loss without the name of the file: write name = {name!r}"
+    if len(fields(loss)) > 1 or any(field.default is MISSING for field in fields(loss)):
+        return "has a loss with several parameters or one without a default: give it one at most, with a default"
+    # Of a loss that is no function of <w, x> these constants are all that every algorithm asks for.
+    for method in ("lipschitz", "smoothness", *(("value", "core", "curvature") if loss.glm else ())):
+        if getattr(loss, method) is getattr(Loss, method):
+            return f"has a loss without {method}: write it; sensitivities and steps are computed from these"
+    return ""
 
 
 def parameters(loss: type[Loss]) -> list[str]:
@@ -665,11 +736,15 @@ def _tanh(xp: Any, s: Array) -> Array:
     """Return tanh(s) with an absolute error of about one unit in the last place of 1.
 
     In double precision NumPy has a fast tanh only on processors with AVX-512; the exponential is two to three
-    times faster elsewhere and level there. Beyond s = 40 the result is exactly 1, so the clip changes nothing.
+    times faster elsewhere and level there.
     """
     if s.dtype == xp.float32:
         return xp.tanh(s)
-    result = xp.exp(xp.minimum(2.0 * s, 80.0))
+    import numpy as np  # here, as whoever only asks for the names of losses does without
+
+    # An exponential that overflows ends in exactly 1, as it should; to clip it would take a quarter of the time.
+    with np.errstate(over="ignore"):
+        result = xp.exp(2.0 * s)
     result += 1.0
     result = -2.0 / result
     result += 1.0

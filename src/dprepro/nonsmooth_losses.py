@@ -77,6 +77,11 @@ class CappedAbsolute(NonsmoothLoss):
         """Slopes 0, -1, 1, 0 from left to right."""
         return Hinges(self.cap, 0.0, 0.0, _capped(1.0, self.cap))
 
+    @property
+    def linear_radius(self) -> float:
+        """Half of the cap: the slope is 1 between the label and the cap."""
+        return 0.5 * self.cap
+
     def value(self, xp: Any, t: Array, y: Array) -> Array:
         """Return min(|t - y|, cap)."""
         return xp.minimum(xp.abs(t - y), self.cap)
@@ -111,6 +116,11 @@ class Ramp(NonsmoothLoss):
         """The capped part; the wave has the mean 1/4."""
         constant = self.share * self.CAP + 0.25 * (1.0 - self.share)
         return Hinges(constant, 0.0, 0.0, _capped(self.share, self.CAP), 1.0)
+
+    @property
+    def linear_radius(self) -> float:
+        """A quarter of the wave's period, over half of which it rises; half of CAP without a wave."""
+        return 0.25 if self.share < 1.0 else 0.5 * self.CAP
 
     def value(self, xp: Any, t: Array, y: Array) -> Array:
         """Return the capped absolute value and the wave in their shares."""

@@ -44,14 +44,15 @@ def origin_here(backend: Backend) -> dict[str, Any]:
 
 
 def made_line(metadata: Mapping[str, Any], separator: str = "; ") -> str:
-    """Return commit, versions and backend of the runs; several where runs of several versions were collected."""
+    """Return commit, versions and backend of the runs, of all that were collected, and the user's own files."""
     parts = [
         f"commit {_short(origin['commit'])}{' (modified)' if origin['modified'] else ''}, "
         f"dprepro {origin['dprepro']}, NumPy {origin['numpy']}, Python {origin['python']}, "
         f"{origin['backend']} {origin['dtype']} on {origin['device']}"
         for origin in metadata["origins"]
     ]
-    return separator.join(parts)
+    own = [f"own file {one['file']} (sha256 {one['sha256'][:12]})" for one in metadata.get("extensions", ())]
+    return separator.join([*parts, *own])
 
 
 def problem_line(metadata: Mapping[str, Any]) -> str:

@@ -9,18 +9,19 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import CodeType
 from typing import Any
 
 import dprepro
+from dprepro import extensions
 
 PACKAGE = Path(dprepro.__file__).resolve().parent
 NO_CHECKOUT = "unknown (not a git checkout)"
 
 
 def sources(modules: Iterable[str]) -> list[Path]:
-    """Return the files of `modules` and of all dprepro modules they import, directly or not.
+    """Return the files of `modules` and of all dprepro modules and own files that they import, directly or not.
 
     Imports under `if TYPE_CHECKING` do not run and do not count.
     """
@@ -40,12 +41,19 @@ def digest(modules: Iterable[str]) -> str:
     Of a CUDA source that stands beside a module of its name every byte counts.
     """
     total = hashlib.sha256()
-    for path in sources(modules):
-        total.update(path.relative_to(PACKAGE).as_posix().encode())
+    # Not in the order of the paths: an extension folder may lie anywhere.
+    for path in sorted(sources(modules), key=lambda path: PurePosixPath(place(path))):
+        total.update(place(path).encode())
         total.update(_meaning(path, path.stat().st_mtime_ns).encode())
         if (kernels := path.with_suffix(".cuh")).is_file():
             total.update(kernels.read_bytes())
     return total.hexdigest()[:16]
+
+
+def place(path: Path) -> str:
+    """Return where a source is in the package or in its extension folder, which may lie anywhere."""
+    folder = PACKAGE if path.is_relative_to(PACKAGE) else extensions.folder_of(path)
+    return path.relative_to(folder or path.anchor).as_posix()
 
 
 def commit() -> dict[str, Any]:
@@ -90,10 +98,10 @@ def _processor() -> str:
 
 
 def _module_file(module: str) -> Path | None:
-    """Return the source file of a dprepro module, or None for anything else."""
+    """Return the source file of a dprepro module or of an own file's, or None for anything else."""
     head, _, rest = module.partition(".")
     if head != "dprepro":
-        return None
+        return extensions.file_of(module)
     base = PACKAGE.joinpath(*rest.split(".")) if rest else PACKAGE
     candidates = (base / "__init__.py", base.with_suffix(".py"))
     return next((path for path in candidates if path.is_file()), None)
@@ -145,11 +153,21 @@ def _imports(path: Path, stamp: int) -> frozenset[str]:
             continue
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module)
-            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (module := _imported_from(node, path)):
+            names.add(module)
+            names.update(f"{module}.{alias.name}" for alias in node.names)
         # Imports are statements: expressions need not be looked into.
         for block in ("body", "orelse", "finalbody", "handlers", "cases"):
             inner = getattr(node, block, ())
             waiting.extend(inner if isinstance(inner, list) else ())
     return frozenset(names)
+
+
+def _imported_from(node: ast.ImportFrom, path: Path) -> str | None:
+    """Return the module that names are imported from; only own files import relative to themselves."""
+    if not node.level:
+        return node.module
+    if extensions.folder_of(path) is None:
+        return None
+    package = extensions.module_of(path).split(".")[: -node.level]
+    return ".".join([*package, *([node.module] if node.module else [])])

@@ -537,6 +537,14 @@ class Execution:
                 f"{plan.function_evaluations}."
             )
 
+    def checked_output(self, plan: Plan, output: Array) -> Array:
+        """Return what a run returned, or raise if it is not a point of the problem for each replicate."""
+        shape = (len(self._slots), self._problem.spec.d)
+        if getattr(output, "shape", None) != shape:
+            given = f"an array of shape {output.shape}" if hasattr(output, "shape") else repr(output)
+            raise RunFailed(f"{plan.algorithm} returned {given}: it must return its output, an array of shape {shape}.")
+        return output
+
     def _take(self, count: int) -> int:
         """Check that `count` more samples are there and return the number of those handed out before."""
         first, n = self.samples_used, self._problem.spec.n
@@ -734,7 +742,7 @@ def _run_tile(
 
 def _attempt(plan: Plan, problem: EmpiricalRisk, *rest: Any) -> tuple[Array, Execution]:
     ex = Execution(plan, problem, *rest)
-    return get_algorithm(plan.algorithm).run(plan, ex), ex
+    return ex.checked_output(plan, get_algorithm(plan.algorithm).run(plan, ex)), ex
 
 
 def _evaluate(

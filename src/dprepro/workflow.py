@@ -9,7 +9,8 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from dprepro.provenance import PACKAGE, digest
+from dprepro import extensions
+from dprepro.provenance import PACKAGE, digest, place, sources
 
 _STAGES = (
     *("dataset", "certify", "run", "optimum", "optima", "sweep", "collect", "audit", "findings", "privacy"),
@@ -28,30 +29,60 @@ def use_this_interpreter() -> None:
         os.environ[variable] = folder + (os.pathsep + before if before else "")
 
 
+def take_no_gpu() -> None:
+    """Keep the jobs of this Snakemake from taking a GPU that was not allotted to them."""
+    os.environ["DPREPRO_DEVICE"] = "cpu"
+
+
 @functools.cache
-def code(stage: str, *, algorithm: str = "", dataset: str = "", target: str = "", kind: str = "") -> str:
+def code(
+    stage: str, *, algorithm: str = "", dataset: str = "", loss: str = "", target: str = "", kind: str = ""
+) -> str:
     """Return the digest of a stage's sources as they are when the workflow starts."""
-    modules = source_modules(stage, algorithm=algorithm, dataset=dataset, target=target, kind=kind)
-    return digest(modules) if stage != "report" else _with_files(digest(modules), PACKAGE.glob("report/report.*"))
+    modules = source_modules(stage, algorithm=algorithm, dataset=dataset, loss=loss, target=target, kind=kind)
+    files = PACKAGE.glob("report/report.*") if stage == "report" else _data_files(dataset)
+    return _with_files(digest(modules), files)
 
 
 def _with_files(modules: str, files: Iterable[Path]) -> str:
-    """Return a digest of modules with files of the package that stand in a result as they are: every byte counts."""
-    total = hashlib.sha256(modules.encode())
-    for path in sorted(files):
-        total.update(path.name.encode() + path.read_bytes())
-    return total.hexdigest()[:16]
+    """Return a digest of modules, with files that stand in a result as they are, if any: every byte counts."""
+    parts = [path.name.encode() + path.read_bytes() for path in sorted(files)]
+    return hashlib.sha256(b"".join([modules.encode(), *parts])).hexdigest()[:16] if parts else modules
+
+
+def _data_files(dataset: str) -> list[Path]:
+    """Return the files that belong to a dataset of the user's own: those beside it that differ in the suffix only."""
+    if not dataset or not extensions.folders():
+        return []
+    from dprepro import datasets
+
+    path = datasets.own().get(dataset)
+    beside = path.parent.glob(f"{path.stem}.*") if path else ()
+    return sorted(file for file in beside if file.is_file() and file != path)
+
+
+def own_files(stage: str, **names: str) -> dict[str, list[dict[str, str]]]:
+    """Return the user's own files that a stage uses with their sha256, under `extensions`, if there are any.
+
+    `names` are those of `source_modules`.
+    """
+    if not extensions.folders():
+        return {}
+    own = [path for path in sources(source_modules(stage, **names)) if not path.is_relative_to(PACKAGE)]
+    own += _data_files(names.get("dataset", ""))
+    found = [{"file": place(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()} for path in own]
+    return {"extensions": found} if found else {}
 
 
 def source_modules(
-    stage: str, *, algorithm: str = "", dataset: str = "", target: str = "", kind: str = ""
+    stage: str, *, algorithm: str = "", dataset: str = "", loss: str = "", target: str = "", kind: str = ""
 ) -> list[str]:
     """Return the modules a stage starts from; what they import is found from there.
 
     The workflow reruns a job when the digest of these sources changes.
 
-    Registries import by name, which no reader of imports can see: the algorithm and what it wraps, the dataset's module
-    and the module of a figure or table are therefore named here.
+    Registries import by name, which no reader of imports can see: the algorithm and what it wraps, the modules of a
+    dataset and of a loss of the user's own, and the module of a figure or table are therefore named here.
     """
     if stage == "figure":
         return ["dprepro.figures", f"dprepro.figures.{target}", f"dprepro.figures.{kind}"]
@@ -68,4 +99,8 @@ def source_modules(
         from dprepro import datasets
 
         modules.append(datasets.module_of(dataset))
+    if loss:
+        from dprepro import losses
+
+        modules += losses.modules_of(loss)
     return modules

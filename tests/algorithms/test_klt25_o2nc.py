@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betainc
-from support import make_problem, rows
+from support import make_problem, rows, smoothed_gradient
 
 from dprepro import datasets
 from dprepro.algorithms import _estimators, _o2nc, get_algorithm, o2nc_multi_pass
@@ -723,6 +723,56 @@ def test_a_practical_run_needs_a_sample_for_every_step():
         planned("o2nc_zero_order", spec_of(1511), variant="practical", M=32, Sigma=32, T=768)
 
 
+def test_where_every_step_is_a_gradient_no_sample_is_kept_for_differences():
+    """100 steps of 100 samples take all 10,000; single precision depends on no difference that is never released."""
+    letters = {"Sigma": 1, "B1": 100, "T": 100, "M": 4}
+    plan = planned("o2nc_first_order", spec_of(10**4), variant="practical", **letters)
+    assert (plan.B1, plan.periods, plan.gradient_evaluations) == (100, 100, 10**4)
+    with pytest.raises(VacuousSetting, match="from n = 10000"):
+        planned("o2nc_first_order", spec_of(10**4 - 1), variant="practical", **letters)
+    rough = make_problem(n=120, d=2, loss="absolute", regularizer=0.0, dtype="float32")
+    letters = {"alpha": 0.1, "D": 1e-5, "M": 2, "T": 4, "Sigma": 1, "B1": 30, "B2": 10}
+    plan = planned("o2nc_first_order", rough.spec, variant="practical", **letters)
+    assert plan.events[0].sensitivity < _o2nc.COARSE
+    assert np.all(np.isfinite(execute(plan, rough, seed=0, replicates=[0]).w))
+
+
+@pytest.mark.parametrize(
+    ("name", "letters"),
+    [
+        ("zhang24", {"alpha": 1e-300, "T": 10, "M": 2}),
+        ("o2nc_first_order", {"D": 1e-300, "T": 10, "M": 2}),
+        ("o2nc_multi_pass", {"alpha": 1e-300, "T": 10, "M": 2}),
+        ("o2nc_multi_pass", {"beta": 1e-200}),
+    ],
+)
+def test_steps_that_are_no_numbers_to_compute_with_are_refused(name, letters):
+    with pytest.raises(UserError, match="too far from alpha"):
+        planned(name, spec_of(), variant="certified", **letters)
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_the_certificate_of_printed_noise_says_that_the_printed_index_is_not_run(name):
+    letters = {**SMALL, **BATCHES, "m": 7}
+    published, certified = (
+        planned(name, spec_of(120, 7), variant=variant, **letters).conditions for variant in ("published", "certified")
+    )
+    (told,) = (condition for condition in published if "TREE(t mod Sigma)" in condition.detail)
+    assert told.privacy
+    assert "run with leaves 1 to Sigma" in told.detail
+    assert not any("TREE" in condition.detail for condition in certified)
+
+
+def test_the_bound_counts_the_steps_of_whole_windows_alone():
+    """T from M to 2 M - 1 has one window, and the steps behind it are dropped."""
+    bounds = {
+        T: _o2nc.stationarity_bound(1.0, 1.0, _o2nc.Shape(2.0**-10, 2**10, T, 1, 1, 1), 0.0)
+        for T in (1024, 1025, 2047, 2048)
+    }
+    assert bounds[1024] == bounds[1025] == bounds[2047] == pytest.approx(2.0 + 2.5 / 32)
+    assert bounds[2048] == pytest.approx(1.0 + 2.5 / 32)
+
+
 @pytest.mark.parametrize("name", SINGLE)
 def test_practical_letters_fill_the_samples_and_have_the_least_planned_error(name):
     algorithm, setting = get_algorithm(name), Setting(spec_of(10**5), 1.0, 1e-6, "practical")
@@ -733,7 +783,7 @@ def test_practical_letters_fill_the_samples_and_have_the_least_planned_error(nam
     assert 0.9 * plan.n < used <= plan.n
 
     def judged(shape):
-        return algorithm._judged(setting, {}, algorithm._kind(setting, {}), shape)
+        return _o2nc.planned_error(1.0, algorithm.oracle_error(setting, {}, shape), shape)
 
     chosen = judged(_o2nc.Shape(plan.D, plan.M, plan.T, plan.Sigma, plan.B1, plan.B2))
     others = [judged(shape) for shape in _o2nc._practical_shapes(setting, {})]
@@ -889,9 +939,64 @@ def test_published_multi_pass_noise_with_constant_one_is_not_private():
     Of 8 gradients each moves by 2 L/n, mu = 2 sqrt(8)/sqrt(8 ln(1e6)) = 0.538. With 30 for the constant all is private.
     """
     letters = {**SMALL, "T": 64, "Sigma": 8, "estimator": "frame"}
-    small, large = (account(planned("o2nc_multi_pass", spec_of(1000, 4), c=c, **letters).events, 1e-6) for c in (1, 30))
-    assert 2.2 < small.lower == pytest.approx(gaussian_epsilon(2.0 / math.sqrt(math.log(1e6)), 1e-6))
-    assert large.epsilon < 1.0
+    small, large = (certify(planned("o2nc_multi_pass", spec_of(1000, 4), c=c, **letters)) for c in (1, 30))
+    certain = gaussian_epsilon(2.0 / math.sqrt(math.log(1e6)), 1e-6)
+    assert 2.2 < certain < small["epsilon_accounted"]
+    assert small["epsilon_lower"] == pytest.approx(certain)
+    assert small["verdict"] == f"not private as published (epsilon at least {certain:.4g})"
+    assert large["epsilon_accounted"] < 1.0
+
+
+@pytest.mark.parametrize(
+    ("loss", "radius"), [("capped_absolute:8", 4.0), ("ramp:0.33541", 0.25), ("ramp:1", 50.0), ("absolute", math.inf)]
+)
+def test_a_loss_is_as_steep_as_it_can_be_over_its_linear_radius_and_no_further(loss, radius):
+    """The longest run of the slope 1 on a fine grid of residuals."""
+    found = get_loss(loss)
+    assert found.linear_radius == radius
+    u = np.arange(-110.0, 110.0, 1e-3) + 5e-4
+    steep = np.flatnonzero(np.diff(np.concatenate([[0], found.derivative(np, u, 0.0 * u) > 1 - 1e-9, [0]]).astype(int)))
+    longest = np.max(np.diff(steep)[::2]) * 1e-3
+    assert longest == pytest.approx(min(2.0 * radius, 110.0), abs=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "letters"),
+    [
+        ("o2nc_zero_order", {**BATCHES, "estimator": "frame"}),
+        ("o2nc_first_order", BATCHES),
+        ("o2nc_multi_pass", {"estimator": "frame"}),
+    ],
+)
+def test_only_a_loss_that_is_linear_where_an_estimator_looks_is_known_to_spend_what_is_accounted(name, letters):
+    """alpha = 0.5; many passes take 8 steps of 0.1 and look as far as 1.3. In one pass gradients decide the noise."""
+    many = name == "o2nc_multi_pass"
+    first = {**SMALL, "D": 0.1 if many else 0.01, **letters}
+
+    def lower(loss, **changed):
+        plan = planned(name, spec_of(120, 7, loss), variant="certified", **{**first, **changed})
+        found = certify(plan)
+        assert found["epsilon_accounted"] > 0.9
+        return found["epsilon_lower"]
+
+    assert min(lower(loss) for loss in ("absolute", "huber:1", "capped_absolute:8")) > (0.1 if many else 0.99)
+    assert [lower(loss) for loss in ("ramp:0.33541", "phase:0", "relu_network:7", "logistic")] == [0.0] * 4
+    assert lower("ramp:0.33541", alpha=0.2, D=0.001) > (0.1 if many else 0.99)
+    assert (lower("capped_absolute:2") == 0.0) == many
+
+
+@pytest.mark.parametrize(("loss", "least", "most"), [("absolute", 1.0 - 1e-9, 1.0), ("ramp:0.33541", 0.5, 0.7)])
+def test_no_frame_sees_the_steepest_slope_of_a_wave_that_is_shorter_than_its_directions(loss, least, most):
+    """alpha = 1 and a wave of period 1; residuals from -3 to 3, 100 frames."""
+    found, d, K = get_loss(loss), 4, 400
+    z = np.zeros((K, d))
+    z[:, 0] = np.linspace(-3.0, 3.0, K)
+    longest = 0.0
+    for seed in range(100):
+        ex = Sampled(d, lambda points: found.value(np, points[..., 0], 0.0), replicates=K, seed=seed)
+        estimator = Frame(ex, scene_of(Frame, d, alpha=1.0), d)
+        longest = max(longest, float(np.max(np.linalg.norm(estimator.gradient(z, Batch(1)), axis=1))))
+    assert least <= longest <= most + 1e-9
 
 
 def test_many_passes_claim_no_more_than_their_gradients_certainly_spend():
@@ -1048,7 +1153,8 @@ def test_letters_of_many_passes_are_chosen_by_their_noise_alone():
     errors = {}
     for Sigma in (16, 32):
         shape = _o2nc.Shape(plan.D, 32, plan.T, Sigma, plan.n, plan.n)
-        errors[Sigma] = o2nc_multi_pass._planned(setting, letters, DifferenceSet, "distance", shape)
+        algorithm = get_algorithm("o2nc_multi_pass")
+        errors[Sigma] = [ask(setting, letters, shape) for ask in (algorithm.noise_error, algorithm.oracle_error)]
     assert errors[32][0] < errors[16][0]
     assert errors[32][1] > errors[16][1]
     assert plan.eta == pytest.approx(plan.D / math.sqrt((1.0 + errors[32][0] ** 2) * 32))
@@ -1222,13 +1328,9 @@ def ramp(d, n):
 
 def planned_oracle_error(plan, setting):
     """G0 of a plan."""
-    algorithm = get_algorithm(plan.algorithm)
     shape = _o2nc.Shape(plan.D, plan.M, plan.T, plan.Sigma, plan.B1, plan.B2)
-    given = {"alpha": plan.alpha}
-    if plan.algorithm == "o2nc_multi_pass":
-        kind = o2nc_multi_pass.ORACLES[plan.oracle][plan.estimator]
-        return o2nc_multi_pass._planned(setting, given, kind, plan.noise, shape)[1]
-    return algorithm._planned(setting, given, algorithm.estimators[plan.estimator], shape)
+    chosen = {key: value for key, value in plan.letters().items() if key in ("alpha", "oracle", "estimator", "noise")}
+    return get_algorithm(plan.algorithm).oracle_error(setting, chosen, shape)
 
 
 def measured_oracle_error(plan, problem, replicates):
@@ -1238,7 +1340,7 @@ def measured_oracle_error(plan, problem, replicates):
 
     def watched(z):
         g = oracle(z)
-        squares.append(np.sum((g - problem.smoothed_gradient(z, plan.alpha)) ** 2, axis=1))
+        squares.append(np.sum((g - smoothed_gradient(problem, z, plan.alpha)) ** 2, axis=1))
         return g
 
     run_o2nc(plan, ex, watched)
@@ -1278,10 +1380,15 @@ def test_the_planned_error_of_the_oracle_is_above_the_measured_one(name, B2, let
 
 @pytest.mark.parametrize(
     ("name", "letters", "known"),
-    [("o2nc_first_order", {}, 2.83e5), ("zhang24", {}, 1.53e6), ("o2nc_multi_pass", {"oracle": "first_order"}, 2.4e3)],
+    [
+        ("o2nc_first_order", {}, 2.86e5),
+        ("zhang24", {}, 1.54e6),
+        ("o2nc_multi_pass", {"oracle": "first_order"}, 2.41e3),
+        ("o2nc_multi_pass", {"oracle": "first_order", "noise": "distance"}, 1.77e3),
+    ],
 )
-def test_even_the_best_letters_say_nothing_below_some_n(name, letters, known):
-    """d = 10, alpha = 0.1, Phi = L = epsilon = 1, certified noise: from which n some letters have a bound below L."""
+def test_letters_that_are_powers_of_two_have_a_bound_that_says_something_from_some_n_on(name, letters, known):
+    """d = 10, alpha = 0.1, Phi = L = epsilon = 1, certified noise: from which n some of them have a bound below L."""
     algorithm, setting = get_algorithm(name), Setting(spec_of(1, 10), 1.0, 1e-6, "certified")
     found = informative_from(lambda n: algorithm.best_bound(setting, letters, n))
     assert found == pytest.approx(known, rel=0.03)
@@ -1292,3 +1399,40 @@ def test_even_the_best_letters_say_nothing_below_some_n(name, letters, known):
     value = float(condition.detail.removeprefix("bound / L = "))
     assert condition.holds == (value < 1.0)
     assert value >= 0.99 * algorithm.best_bound(setting, letters, 10**5)
+
+
+def test_other_letters_than_powers_of_two_say_something_from_a_smaller_n_on():
+    """At 230,000 samples no powers of two have a bound below L, and these letters have."""
+    algorithm, setting = get_algorithm("o2nc_first_order"), Setting(spec_of(230_000, 10), 1.0, 1e-6, "certified")
+    letters = {"alpha": 0.1, "M": 91, "D": 0.1 / 91, "T": 5187, "Sigma": 30, "B1": 532, "B2": 27}
+    (condition,) = (c for c in algorithm.plan(setting, **letters).conditions if "is below L" in c.text)
+    assert condition.holds
+    assert algorithm.best_bound(setting, {}, 230_000) > 1.0
+
+
+def error_with_mean_squares(algorithm, setting, shape):
+    """G0 of d independent directions for each sample, whose mean square is at most 2 L^2 and not the largest, d^2 L^2.
+
+    What a difference of points at distance h adds has a mean square of at most (d + c_d^2) (L h/alpha)^2.
+    """
+    kind, d = CommonValues, setting.problem.d
+    bounds = kind.bounds(algorithm.scene(setting, {}, kind, shape))
+    sigma = _o2nc._tree_noise("", setting, True, shape.Sigma, _o2nc._sensitivities(bounds, shape))
+    noise = d * sigma**2 * mean_nodes(shape.Sigma)
+    later = (d + smoothing_constant(d) ** 2) * 7 / 24 * (2.0 * shape.D / _o2nc.ALPHA) ** 2
+    return math.sqrt(noise + 2.0 / shape.B1 + later * (shape.Sigma - 1) / 2.0 / shape.B2)
+
+
+@pytest.mark.parametrize(("epsilon", "in_d", "in_n"), [(math.inf, (0.1, 1 / 3), -1 / 3), (1e-4, (0.7, 0.8), -1 / 2)])
+def test_letters_of_zhang_reach_the_rate_of_equation_1_where_one_of_its_terms_decides(epsilon, in_d, in_n):
+    """(d/n)^(1/3) without noise and (d^1.5/(n epsilon))^(1/2) with much of it, up to logarithms."""
+    algorithm = get_algorithm("zhang24")
+
+    def bound(n, d):
+        setting = Setting(spec_of(n, d), epsilon, 1e-6, "certified")
+        shape = algorithm._theorem_shape(setting, {})
+        return _o2nc.stationarity_bound(1.0, 1.0, shape, error_with_mean_squares(algorithm, setting, shape))
+
+    n = 10**15
+    assert in_d[0] <= math.log(bound(n, 1024) / bound(n, 16)) / math.log(64) <= in_d[1]
+    assert math.log(bound(n, 16) / bound(n // 100, 16)) / math.log(100) == pytest.approx(in_n, abs=0.03)

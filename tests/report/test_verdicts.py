@@ -50,6 +50,7 @@ def interval(middle: float, width: float = 0.02) -> Interval:
         ("refused: dp_gd needs a smooth regularizer", FAILED),
         ("", NOTHING),
         ("not private as published (accounted epsilon = 5)", "not private"),
+        ("not private as published (epsilon at least 2.45)", "not private"),
         ("not certified (accounted epsilon = 5 is an upper bound)", "not certified"),
         ("conditions of the theorem not met", "not certified"),
         ("certified, loose (3.16 times more noise than needed)", "certified"),
@@ -79,6 +80,8 @@ def test_sentences_that_miss_are_not_among_those_that_show():
         "p: A does not beat B up to n = 10; at n = 10 its error is 2 times that.",
         "p: A beats B at every n (3 n measured); at n = 10 its error is 1/2 of that.",
         "Something else.",
+        "s: A needs samples as (1/beta)^1.45, private term of the bound 1.5: too wide to tell (2 values of 1/beta).",
+        "s: A needs samples as (d)^nan, private term of the bound nan: no exponent to compare (2 values of d).",
     ]
     found = grouped(sentences)
     assert sorted(sentence for group in found.values() for sentence in group) == sorted(sentences)
@@ -87,4 +90,5 @@ def test_sentences_that_miss_are_not_among_those_that_show():
     assert found["faster than predicted"] == [sentences[2]]
     assert found["a method of the paper does not beat another"] == [sentences[4]]
     assert found["a method of the paper beats another"] == [sentences[5]]
-    assert found[FURTHER] == [sentences[6]]
+    assert found["too wide to tell"] == [sentences[7]]
+    assert found[FURTHER] == [sentences[6], sentences[8]]

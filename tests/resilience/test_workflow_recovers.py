@@ -64,6 +64,35 @@ def test_snakemake_killed_alone_is_taken_up_again_without_flags(tiny: Tiny, made
     assert tiny.same_results(made)
 
 
+KILLER = """
+import os, signal, sys
+if sys.orig_argv[1:4] == ["-m", "dprepro", "run"] and "dp-svrg-bb" in " ".join(sys.orig_argv):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_job_killed_while_an_edit_is_carried_out_leaves_no_outdated_table(ready: Tiny, tmp_path: Path) -> None:
+    target = "wyx17_fig1"
+    assert ready.snakemake(target, config=CONFIG).code == 0
+    ready.edit("algorithms/dp_svrg.py", lambda text: f"{text}\nEDITED = 1\n")
+    (tmp_path / "sitecustomize.py").write_text(KILLER)
+    path = os.pathsep.join([ready.environment["PYTHONPATH"], str(tmp_path)])
+    killed = subprocess.run(
+        ready.command(target, config=CONFIG),
+        cwd=ready.folder,
+        env={**ready.environment, "PYTHONPATH": path},
+        capture_output=True,
+        check=False,
+    )
+    assert killed.returncode == 1, killed.stdout
+    assert not ready.files("runs/*/dp-svrg-bb*.npz"), "Snakemake removed the run from before the edit"
+    assert (ready.folder / TABLE).exists(), "but not what was made from it"
+    outcome = ready.snakemake(target, config=CONFIG)
+    assert outcome.code == 0, outcome.text
+    assert sum(job.startswith("Running") for job in outcome.jobs) == 1
+    assert f"Writing the table of {target}" in outcome.jobs
+
+
 def test_a_truncated_table_is_named_and_made_again_once_removed(ready: Tiny, made: Tiny) -> None:
     data = ready.results / "data" / "wyx17_fig1.parquet"
     whole = data.read_bytes()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -11,10 +14,12 @@ import pytest
 from dprepro import figures, tables
 from dprepro.errors import UserError
 from dprepro.files import read_arrays, read_json
+from dprepro.stages.audit import audit_algorithm
 from dprepro.stages.certify import certify_job
 from dprepro.stages.collect import TIMING_COLUMNS, collect, read_collected, run_rows
 from dprepro.stages.dataset import prepare
 from dprepro.stages.optimum import solve_exactly
+from dprepro.stages.privacy import audit_rows, certificate_rows
 from dprepro.stages.run import run_job
 
 DATASET = {"name": "synthetic_logistic", "rows": 400, "seed": 3, "parameters": {"features": 5}}
@@ -56,6 +61,40 @@ def test_every_result_carries_its_provenance(finished):
     assert wanted | {"device", "why", "dtype", "threads", "data"} <= set(record["provenance"])
     assert record["provenance"]["data"]["checksum"] == record["dataset"]["checksum"]
     assert record["provenance"]["threads"] == 1
+
+
+def test_a_run_job_holds_blas_to_one_thread_and_loads_nothing_that_it_does_not_need(finished, tmp_path):
+    """A job lasts seconds: pandas, SciPy or matplotlib would cost more than Snakemake does."""
+    folder, data, _, runs, _ = finished
+    out = tmp_path / "run.npz"
+    job = ["run", "--plan", str(folder / "a0.5.plan.json"), "--data", str(data), "--out", str(out)]
+    program = (
+        f"import sys\nfrom dprepro.cli import main\nassert main({job!r}) == 0\nloaded = set(sys.modules)\n"
+        "from threadpoolctl import threadpool_info\n"
+        "print(max(pool['num_threads'] for pool in threadpool_info() if pool['user_api'] == 'blas'))\nprint(*loaded)"
+    )
+    free = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    done = subprocess.run([sys.executable, "-c", program], env=free, capture_output=True, text=True, check=True)
+    threads, loaded = done.stdout.splitlines()
+    assert threads == "1"
+    assert read_json(out.with_suffix(".json"))["provenance"]["threads"] == 1
+    assert "numpy" in loaded.split()
+    heavy = {"pandas", "scipy", "matplotlib", "seaborn", "sklearn", "pyarrow", "snakemake", "dp_accounting", "yaml"}
+    assert heavy & set(loaded.split()) == set()
+    assert out.read_bytes() == runs[0].read_bytes()
+
+
+def test_certificates_and_audits_state_the_floating_point_type_and_the_threads(finished, tmp_path):
+    folder, *_ = finished
+    setting = {"variant": "certified", "epsilon": [1]}
+    spec = {"algorithm": "dp_gd", "settings": [setting], "delta": 1e-3, "replicates": 1000, "seed": 1, "device": "cpu"}
+    audit_algorithm(spec, tmp_path / "audit.json")
+    assert read_json(tmp_path / "audit.json")["provenance"]["threads"] == 1
+    audits = audit_rows([tmp_path / "audit.json"])
+    plan = folder / "single.plan.json"
+    certify_job(job("a", 1.0, {"T": 5}) | {"dtype": "float32"}, folder / "small.json", plan)
+    assert list(audits["dtype"]) == ["float64"]
+    assert list(certificate_rows([plan], audits)["dtype"]) == ["float32"]
 
 
 def test_rerunning_a_job_writes_the_same_bytes(finished, tmp_path):

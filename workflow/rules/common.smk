@@ -11,8 +11,9 @@ from dprepro.experiments import FINDINGS, audit_jobs, experiment_names, load_exp
 from dprepro.hooks import run_started
 from dprepro.owner import VARIABLE, stamp
 from dprepro.recovery import begin, explain, only_looks, tell
+from dprepro.status import expected_jobs
 from dprepro.sweeps import needs_minimum, optimum_name
-from dprepro.workflow import code, use_this_interpreter
+from dprepro.workflow import code, take_no_gpu, use_this_interpreter
 
 use_this_interpreter()
 # Jobs end with the Snakemake that started them, on a cluster with the one on their node.
@@ -29,7 +30,7 @@ except UserError as error:
 
 # Where the device is auto, a submitted job asks for no GPU: it must not take one that it happens to see on its node.
 if workflow.remote_exec and DEVICE == "auto":
-    os.environ["DPREPRO_DEVICE"] = "cpu"
+    take_no_gpu()
 
 RESULTS = config["results"]
 CURVES = {name: e for name, e in EXPERIMENTS.items() if e.kind == "curves"}
@@ -37,6 +38,7 @@ JOBS = {(job.experiment, job.id): job for e in CURVES.values() for job in e.jobs
 SWEEPS = {(job.experiment, job.id): job for e in EXPERIMENTS.values() if e.kind == "sweeps" for job in e.jobs()}
 OPTIMA = {(e.name, name): spec for e in EXPERIMENTS.values() if e.kind == "sweeps" for name, spec in e.optima().items()}
 AUDITS = audit_jobs(config)
+EXPECTED = expected_jobs([*EXPERIMENTS.values()], config)
 # What a job that computes on the device asks a cluster for.
 GPUS = 1 if DEVICE == "gpu" else 0
 # Papers whose claims are held against computations.
@@ -66,6 +68,19 @@ def figure_files(experiment):
 def table_files(experiment):
     """Return the files of an experiment's table."""
     return [f"{RESULTS}/tables/{experiment}.{suffix}" for suffix in TABLE_FORMATS]
+
+
+def upstream(*experiments):
+    """Return what the results of experiments are made from: datasets, plans, runs, sweeps, minima and collected data.
+
+    Targets ask for all of it. Snakemake removes the output of a job before it starts and forgets a job that fails; where
+    a table made from the earlier output is still there, it would see no reason to run that job again, and the table would
+    stay out of date.
+    """
+    names = {name for e in experiments for name in (e, *part_files(e, lambda part: [part], beside=True))}
+    datasets = {f"datasets/{key}.npz" for name in names if name in CURVES for key in CURVES[name].datasets()}
+    made = [job.output for job in EXPECTED if job.group in names and not job.output.startswith(("figures/", "tables/"))]
+    return [f"{RESULTS}/{file}" for file in (*sorted(datasets), *made)]
 
 
 def part_files(experiment, files, beside=False):
@@ -118,11 +133,6 @@ def sweep_files(experiment, suffix):
     return [f"{RESULTS}/sweeps/{experiment}/{job.id}.{suffix}" for job in EXPERIMENTS[experiment].jobs()]
 
 
-def optima_dataset(wildcards):
-    """Return the name of the dataset that the optima are computed on."""
-    return OPTIMA[wildcards.experiment, wildcards.optima]["points"][0]["dataset"]["name"]
-
-
 def job_json(wildcards):
     """Return the specification of a job as a shell word."""
     return shlex.quote(JOBS[wildcards.experiment, wildcards.job].to_json())
@@ -130,7 +140,24 @@ def job_json(wildcards):
 
 def job_code(stage):
     """Return a function from a job to the digest of the sources that this stage uses for it."""
-    return lambda wildcards: code(stage, algorithm=JOBS[wildcards.experiment, wildcards.job].algorithm)
+
+    def digest(wildcards):
+        job = JOBS[wildcards.experiment, wildcards.job]
+        return code(stage, algorithm=job.algorithm, loss=job.spec["loss"])
+
+    return digest
+
+
+def sweep_code(wildcards):
+    """Return the digest of the sources of a sweep, whose points share a loss."""
+    job = sweep_of(wildcards)
+    return code("sweep", algorithm=job.algorithm, dataset=job.dataset, loss=job.spec["points"][0]["loss"])
+
+
+def optima_code(wildcards):
+    """Return the digest of the sources of the minima of a sweep's points."""
+    point = OPTIMA[wildcards.experiment, wildcards.optima]["points"][0]
+    return code("optima", dataset=point["dataset"]["name"], loss=point["loss"])
 
 
 def job_dataset(suffix):

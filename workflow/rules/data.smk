@@ -39,7 +39,7 @@ rule optimum:
         spec=lambda wildcards: shlex.quote(
             json.dumps(EXPERIMENTS[wildcards.experiment].problem(wildcards.dataset), sort_keys=True)
         ),
-        code=code("optimum"),
+        code=lambda wildcards: code("optimum", loss=EXPERIMENTS[wildcards.experiment].spec["loss"]),
     message:
         "Finding the non-private optimum of {wildcards.experiment} on {wildcards.dataset}"
     shell:

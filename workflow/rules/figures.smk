@@ -1,6 +1,7 @@
 rule figures:
     input:
         [figure_files(name) for name in EXPERIMENTS],
+        upstream(*EXPERIMENTS),
     localrule: True
 
 

@@ -62,10 +62,12 @@ rule privacy_tables:
 rule privacy:
     input:
         rules.privacy_tables.output,
+        rules.privacy_tables.input,
     localrule: True
 
 
 rule audit:
     input:
         f"{RESULTS}/privacy/audit.csv",
+        rules.privacy_tables.input.audits,
     localrule: True

@@ -16,7 +16,7 @@ rule optima:
         gpu=0,
     params:
         spec=lambda wildcards: shlex.quote(json.dumps(OPTIMA[wildcards.experiment, wildcards.optima], sort_keys=True)),
-        code=lambda wildcards: code("optima", dataset=optima_dataset(wildcards)),
+        code=optima_code,
     message:
         "Finding the minima of {wildcards.experiment}: {wildcards.optima}"
     shell:
@@ -45,11 +45,7 @@ rule sweep:
     params:
         spec=lambda wildcards: shlex.quote(sweep_of(wildcards).to_json()),
         optima=lambda wildcards, input: " ".join(["--optima", *input.optima]) if input.optima else "",
-        code=lambda wildcards: code(
-            "sweep",
-            algorithm=sweep_of(wildcards).algorithm,
-            dataset=sweep_of(wildcards).dataset,
-        ),
+        code=sweep_code,
     message:
         "Sweeping {wildcards.experiment}: {wildcards.job}"
     shell:

@@ -1,6 +1,7 @@
 rule tables:
     input:
         [table_files(name) for name in EXPERIMENTS],
+        upstream(*EXPERIMENTS),
     localrule: True
 
 

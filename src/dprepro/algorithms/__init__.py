@@ -1,7 +1,8 @@
 """The registry: an algorithm is a module in this package that bears its name and defines `ALGORITHM`.
 
-`jl_<name>` is the JL method around the algorithm of that name. Optional libraries, with an adapter in `dprepro.peers`,
-are found by name too, but stand in no list of all algorithms.
+So is a file in the folder `algorithms` of an extension folder. `jl_<name>` is the JL method around the algorithm of
+that name. Optional libraries, with an adapter in `dprepro.peers`, are found by name too, but stand in no list of all
+algorithms.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import difflib
 import importlib
 import pkgutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dprepro import peers
+from dprepro import extensions, peers
 from dprepro.errors import UserError
 
 if TYPE_CHECKING:
@@ -24,9 +26,24 @@ AUDITED_BASE = "dp_gd"
 
 
 def names() -> list[str]:
-    """Return the names of all algorithms, without importing them."""
+    """Return the names of all algorithms, own ones included, without importing them."""
+    return sorted([*built_in(), *own()])
+
+
+def built_in() -> list[str]:
+    """Return the names of the algorithms in this package."""
     found = (module.name for module in pkgutil.iter_modules(__path__))
     return sorted(name for name in found if name not in _NOT_ALGORITHMS and not name.startswith("_"))
+
+
+def own() -> dict[str, Path]:
+    """Return the files of the user's own algorithms by name."""
+    return extensions.found(extensions.ALGORITHMS, reserved_names())
+
+
+def reserved_names() -> set[str]:
+    """Return what no own algorithm may be called."""
+    return {*built_in(), *_NOT_ALGORITHMS, *peers.names()}
 
 
 def is_known(name: str) -> bool:
@@ -52,10 +69,24 @@ def get_algorithm(name: str) -> Algorithm:
     if name not in known:
         prefix = _REDUCED if str(name).startswith(_REDUCED) else ""
         close = difflib.get_close_matches(str(name).removeprefix(prefix), [*known, *peers.names()], n=1)
-        hint = f"did you mean {prefix}{close[0]}?" if close else f"use one of {', '.join(known)}, or jl_<name>."
+        rest = f"{', '.join(known)}, or jl_<name>; {extensions.VARIABLE} names the folders of own ones"
+        hint = f"did you mean {prefix}{close[0]}?" if close else f"use one of {rest}."
         raise UserError(f"Unknown algorithm {name!r}: {hint}")
+    if path := own().get(name):
+        return _loaded(path)
     algorithm: Algorithm = importlib.import_module(f"{__name__}.{name}").ALGORITHM
     return algorithm
+
+
+def _loaded(path: Path) -> Algorithm:
+    """Return the algorithm of an own file, or refuse a file that does not define a whole one of its name."""
+    from dprepro.algorithms.base import complaint
+
+    algorithm = getattr(extensions.load(path), "ALGORITHM", None)
+    if problem := complaint(algorithm, path.stem):
+        raise UserError(f"The file {extensions.shown(path)} {problem}.")
+    checked: Algorithm = algorithm  # type: ignore[assignment]  # or there was a complaint
+    return checked
 
 
 def modules_of(name: str) -> list[str]:
@@ -64,4 +95,5 @@ def modules_of(name: str) -> list[str]:
         return [f"{peers.__name__}.{name}"]
     base = AUDITED_BASE if name == _REDUCTION else _wrapped(name)
     files = [name] if base is None else [_REDUCTION, base]
-    return [f"{__name__}.{file}" for file in files]
+    mine = own()
+    return [extensions.module_of(mine[file]) if file in mine else f"{__name__}.{file}" for file in files]

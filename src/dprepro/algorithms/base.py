@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dprepro.errors import UserError, VacuousSetting
 from dprepro.privacy.accounting import check_delta, check_epsilon
-from dprepro.privacy.events import Event, GaussianEvent, QueryPart, event_from_json, event_to_json, scale_events
+from dprepro.privacy.events import (
+    ConditionEvent,
+    Event,
+    GaussianEvent,
+    QueryPart,
+    event_from_json,
+    event_to_json,
+    leaves,
+    scale_events,
+)
 from dprepro.problems.erm import ProblemSpec
 
 if TYPE_CHECKING:
@@ -140,9 +149,9 @@ class Plan:
     sigma: float
     rounds: int
     gradient_evaluations: int
-    utility: UtilityBound | None
     events: tuple[Event, ...]
-    conditions: tuple[Condition, ...]
+    utility: UtilityBound | None = None
+    conditions: tuple[Condition, ...] = ()
     # Values of one sample's loss, of which only algorithms without gradients make use.
     function_evaluations: int = 0
     # The library, with its version, that draws the noise itself; empty where the mechanisms here draw it.
@@ -177,11 +186,11 @@ class Plan:
 
 
 class Algorithm(ABC):
-    """One published algorithm. A subclass lives in the file that bears its name."""
+    """One algorithm. A subclass lives in the file that bears its name."""
 
     name: ClassVar[str]
     title: ClassVar[str]
-    paper: ClassVar[str]
+    paper: ClassVar[str] = "own"
     needs: ClassVar[frozenset[str]]
     takes_regularizer: ClassVar[bool] = True
     # Whether losses of single samples are asked for, which embedded rows have no means for.
@@ -198,6 +207,7 @@ class Algorithm(ABC):
         """
         self.check_needs(setting.problem)
         plan = self.compute_plan(setting, self.check_letters(overrides))
+        self._check_plan(plan)
         counts = (("gradient", plan.gradient_evaluations), ("function", plan.function_evaluations))
         letters = ", ".join(sorted(set(self.letters) & {"T", "m"}))
         advice = f"set {letters}, or regularize more" if self.takes_regularizer else f"set {letters}"
@@ -239,15 +249,36 @@ class Algorithm(ABC):
                 f"{problem.regularizer.name!r} on {problem.constraint.name} is not or has not: {advice}."
             )
 
+    def _check_plan(self, plan: Plan) -> None:
+        """Refuse what is no plan, or claims a finite epsilon and declares no sensitivity of anything it releases."""
+        if not isinstance(plan, self.plan_type):
+            raise UserError(
+                f"The plan of the algorithm {self.name} is {plan!r}: return an object of {self.plan_type.__name__}."
+            )
+        if not isinstance(plan.events, tuple):
+            raise UserError(f"The algorithm {self.name} has events that are no tuple: write (event,) for a single one.")
+        for event in leaves(plan.events):
+            if not isinstance(event, Event):
+                raise UserError(
+                    f"The algorithm {self.name} has {event!r} among the events of its plan, which is none: use those "
+                    "of dprepro.privacy.events, each with its sensitivity."
+                )
+        declared = [event for event in leaves(plan.events) if not isinstance(event, ConditionEvent)]
+        if math.isfinite(plan.epsilon) and not declared:
+            raise UserError(
+                f"The algorithm {self.name} claims epsilon = {plan.epsilon:g}, but declares no sensitivity: list in "
+                "the events of its plan what is released, with its noise and sensitivity, or as an UnprotectedEvent."
+            )
+
     def audit_case(self) -> Case:
         """Return the neighbouring datasets on which the algorithm is audited.
 
         The default attacks the output on a linear loss, where a full-batch algorithm leaks all that its accounting
         allows; an algorithm that hides its leak there returns a sharper case.
         """
-        from dprepro.privacy.cases import linear_case
+        from dprepro.privacy.cases import generic_case
 
-        return linear_case(50, {"T": 10} if "T" in self.letters else {})
+        return generic_case(self.needs, {"T": 10} if "T" in self.letters else {})
 
     @abstractmethod
     def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> Plan:
@@ -284,6 +315,31 @@ class Letter:
         if not (0.0 < number < LARGEST_LETTER):
             raise UserError(f"{name} of {algorithm} is {value!r}: give a finite number > 0 ({self.meaning}).")
         return self.kind(number)
+
+
+def complaint(algorithm: object, name: str) -> str:
+    """Return what an object lacks to be the algorithm `name`, as the rest of a sentence; nothing if it is one."""
+    if algorithm is None:
+        return "defines no ALGORITHM: end it with ALGORITHM = YourClass()"
+    if not isinstance(algorithm, Algorithm):
+        return f"has an ALGORITHM that is no object of a class of Algorithm, but {algorithm!r}: write YourClass()"
+    for attribute in ("name", "title", "needs", "letters", "plan_type"):
+        if not hasattr(algorithm, attribute):
+            return f"has a class without the attribute {attribute!r}: add it"
+    if algorithm.name != name:
+        return f"has an algorithm that calls itself {algorithm.name!r}: write name = {name!r}, or rename the file"
+    if not isinstance(algorithm.needs, frozenset):
+        return f"has the needs {algorithm.needs!r}: give a frozenset of words"
+    if unknown := sorted(algorithm.needs - set(_NEED_TEXTS)):
+        return f"needs {unknown[0]!r}, which no problem has: use {', '.join(_NEED_TEXTS)}"
+    plan_type: object = algorithm.plan_type
+    if not (isinstance(plan_type, type) and issubclass(plan_type, Plan)):
+        return f"has the plan_type {plan_type!r}: give a frozen dataclass that is a subclass of Plan"
+    if odd := [letter for letter, rule in algorithm.letters.items() if not isinstance(rule, Letter)]:
+        return f"has a letter {odd[0]!r} without its rule: write {odd[0]!r}: Letter(int, 'what it means')"
+    if missing := sorted(set(algorithm.letters) - {field.name for field in dataclasses.fields(plan_type)}):
+        return f"has a letter {missing[0]!r} that its plan has no field for: add it to {plan_type.__name__}"
+    return ""
 
 
 def beyond_the_loss(problem: ProblemSpec) -> tuple[Condition, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from dprepro.algorithms._estimators import FIRST_ORDER
-from dprepro.algorithms._o2nc import COMMON_LETTERS, Shape, SinglePass
+from dprepro.algorithms._o2nc import SINGLE_PASS_LETTERS, Shape, SinglePass
 from dprepro.algorithms.base import Letter, Setting
 
 
@@ -25,9 +25,7 @@ class O2NCFirstOrder(SinglePass):
     estimators = FIRST_ORDER
     printed_estimator, usual_estimator = "independent", "difference_set"
     letters: ClassVar[Mapping[str, Letter]] = {
-        **COMMON_LETTERS,
-        "B1": Letter(int, "samples of a period's first gradient"),
-        "B2": Letter(int, "samples of a difference"),
+        **SINGLE_PASS_LETTERS,
         "estimator": Letter(str, "where gradients are taken", choices=tuple(FIRST_ORDER)),
     }
 

@@ -12,26 +12,27 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from dprepro.algorithms._estimators import FIRST_ORDER, ZERO_ORDER, Bounds, Estimator, Scene, distance
+from dprepro.algorithms._estimators import FIRST_ORDER, ZERO_ORDER, Estimator, Scene, distance
 from dprepro.algorithms._o2nc import (
     COMMON_LETTERS,
     DIRECTIONS,
     MEAN_SQUARE,
+    O2NC,
     PHI,
     POWERS,
     WINDOWS,
     O2NCPlan,
     Shape,
     alpha_of,
-    check_directions,
     check_window,
     conditions,
     decided,
+    gradient_is_attained,
     left_delta,
     periods_to_try,
     planned_error,
@@ -40,11 +41,12 @@ from dprepro.algorithms._o2nc import (
     run_o2nc,
     shares_directions,
     state_condition,
-    stationarity_bound,
     step_size,
+    total_error,
+    window_length,
     windows_to_try,
 )
-from dprepro.algorithms.base import Algorithm, Letter, Setting, UtilityBound, refuse_vacuous
+from dprepro.algorithms.base import Letter, Setting, UtilityBound, refuse_vacuous
 from dprepro.errors import UserError
 from dprepro.metrics import GOLDSTEIN
 from dprepro.privacy.events import ConditionEvent, Event, GaussianEvent, QueryPart
@@ -89,15 +91,11 @@ class MultiPassPlan(O2NCPlan):
         return next((e.sigma for e in self.events if isinstance(e, GaussianEvent) and e.label == DIFFERENCE), 0.0)
 
 
-class O2NCMultiPass(Algorithm):
+class O2NCMultiPass(O2NC):
     """Online-to-non-convex conversion with smoothed gradients of all samples in every step."""
 
     name = "o2nc_multi_pass"
     title = "Multi-pass O2NC"
-    paper = "KLT25"
-    needs = frozenset({"lipschitz", "unconstrained"})
-    takes_regularizer = False
-    looks_at_samples = True
     plan_type = MultiPassPlan
     letters: ClassVar[Mapping[str, Letter]] = {
         **COMMON_LETTERS,
@@ -115,63 +113,65 @@ class O2NCMultiPass(Algorithm):
     def compute_plan(self, setting: Setting, given: Letters) -> MultiPassPlan:
         """Fill in what is not given by Theorem 4.1; in practice M and Sigma with the smallest error of the oracle."""
         refuse_regularizer(self.name, setting)
-        n, d = setting.problem.n, setting.problem.d
         oracle, kind, noise = _choices(setting, given)
-        beta = _beta(setting, given, n)
-        shape = _shape(setting, given, kind, noise)
+        shape = self._shape(setting, given)
         if shape.T < shape.M:
             raise UserError(f"{self.name} with T = {shape.T} has no window of M = {shape.M} iterates: give T >= M.")
-        scene = _scene(setting, given, kind, shape)
-        check_directions(self.name, kind, scene)
-        bounds = kind.bounds(scene)
-        sigmas = _noise(setting, given, not kind.relies_on_directions(scene), noise, shape, bounds)
-        noise_error = _noise_error(shape, d, sigmas, noise)
-        error = _oracle_error(noise_error, shape, bounds)
-        calls = _calls(kind, scene.m, shape)
+        scene = self.scene(setting, given, kind, shape)
+        sigmas = _noise(setting, given, kind, scene, noise, shape)
+        noise_error = _noise_error(shape, setting.problem.d, sigmas, noise)
+        error = total_error(noise_error**2, kind.bounds(scene), shape)
         return MultiPassPlan(
-            **self.plan_head(setting),
+            **self.plan_fields(setting, given, kind, scene, shape, scene.m),
             theorem="KLT25, Theorem 4.1, and Proposition 2.6",
             sigma=sigmas[0],
-            rounds=shape.T,
-            gradient_evaluations=calls if kind.asks_for == "gradients" else 0,
-            function_evaluations=calls if kind.asks_for == "values" else 0,
             utility=_utility(setting, given),
             events=_events(setting, kind, scene, shape, sigmas),
             conditions=conditions(setting, given, shape, error, noise_constant=False, shared=shares_directions(kind)),
-            alpha=alpha_of(given),
-            D=shape.D,
-            M=shape.M,
-            T=shape.T,
-            Sigma=shape.Sigma,
-            B1=n,
-            B2=n,
-            m=scene.m,
-            gradient_m=scene.m,
             eta=given.get("eta") or step_size(scene.L, noise_error, shape),
-            Phi=given.get("Phi", PHI),
-            estimator=kind.name,
-            L=scene.L,
-            ridge=scene.ridge,
-            gamma=scene.gamma,
             oracle=oracle,
             noise=noise,
-            beta=beta,
+            beta=_beta(setting, given, setting.problem.n),
             c=given.get("c", 1.0),
         )
 
-    def best_bound(self, setting: Setting, given: Letters, n: float) -> float:
-        """Return the least `stationarity_bound` over L, on the empirical loss, with any M, T/M and Sigma."""
-        at_n = replace(setting, problem=replace(setting.problem, n=int(n)))
-        _, kind, noise = _choices(at_n, given)
-        Phi, L, least = given.get("Phi", PHI), setting.problem.G, math.inf
+    def shapes_to_try(self, setting: Setting, given: Letters) -> Iterator[Shape]:
+        """Yield all M, T/M and Sigma that are powers of two."""
+        n = setting.problem.n
         for M, windows, Sigma in itertools.product(POWERS, POWERS, POWERS):
             if Sigma <= M * windows <= LONGEST_RUN:
-                shape = Shape(alpha_of(given) / M, M, M * windows, Sigma, int(n), int(n))
-                # Most letters are too bad even without an error, which takes most of the time.
-                if stationarity_bound(Phi, L, shape, 0.0) < least:
-                    _, error = _planned(at_n, given, kind, noise, shape)
-                    least = min(least, stationarity_bound(Phi, L, shape, error))
-        return least / L
+                yield Shape(alpha_of(given) / M, M, M * windows, Sigma, n, n)
+
+    def noise_error(self, setting: Setting, given: Letters, shape: Shape) -> float:
+        """Return the error of the noise for letters that are tried, by which they are chosen."""
+        _, kind, noise = _choices(setting, given)
+        sigmas = _noise(setting, given, kind, self.scene(setting, given, kind, shape), noise, shape)
+        return _noise_error(shape, setting.problem.d, sigmas, noise)
+
+    def oracle_error(self, setting: Setting, given: Letters, shape: Shape) -> float:
+        """Return G0 on the empirical loss: the error of the noise, and of the samples' own directions."""
+        _, kind, _ = _choices(setting, given)
+        bounds = kind.bounds(self.scene(setting, given, kind, shape))
+        return total_error(self.noise_error(setting, given, shape) ** 2, bounds, shape)
+
+    def directions(self, setting: Setting, given: Letters, kind: type[Estimator], shape: Shape) -> int:
+        """Return the usual number, or that of the paper where a long mean decides the bound and there is noise."""
+        if kind.certain or not setting.noisy:
+            return kind.usual_m(setting.problem.d)
+        return _printed_m(setting, kind, alpha_of(given), shape)
+
+    def steps_of_a_record(self, shape: Shape) -> int:
+        """Return T: every step looks at all samples."""
+        return shape.T
+
+    def _shape(self, setting: Setting, given: Letters) -> Shape:
+        if setting.variant != "practical":
+            return _theorem_shape(setting, given)
+
+        def judged(shape: Shape) -> float:
+            return planned_error(setting.problem.G, self.noise_error(setting, given, shape), shape)
+
+        return min(_practical_shapes(setting, given), key=judged)
 
     def run(self, plan: MultiPassPlan, ex: Execution) -> Array:
         """Execute Algorithm 2 with the multi-pass oracle."""
@@ -251,14 +251,13 @@ def _real(setting: Setting, given: Letters, n: float) -> tuple[float, float, flo
     """
     alpha, L, beta = alpha_of(given), setting.problem.G, _beta(setting, given, n)
     D = given.get("D") or alpha * (beta / L) ** 2
-    M = given.get("M") or alpha / (4.0 * D)
+    M = window_length(given, D)
     T = given.get("T") or given.get("Phi", PHI) * L**2 / (alpha * beta**3)
     return D, M, T, given.get("Sigma") or alpha / (D * math.sqrt(setting.problem.d))
 
 
-def _shape(setting: Setting, given: Letters, kind: type[Estimator], noise: str) -> Shape:
-    if setting.variant == "practical":
-        return min(_practical_shapes(setting, given), key=lambda shape: _judged(setting, given, kind, noise, shape))
+def _theorem_shape(setting: Setting, given: Letters) -> Shape:
+    """Return the theorem's letters as whole numbers."""
 
     def works(n: float) -> bool:
         _, M, T, Sigma = _real(setting, given, n)
@@ -291,30 +290,6 @@ def _practical_shapes(setting: Setting, given: Letters) -> Iterator[Shape]:
         yield from (Shape(D, M, T, Sigma, n, n) for Sigma in periods_to_try(given, T))
 
 
-def _judged(setting: Setting, given: Letters, kind: type[Estimator], noise: str, shape: Shape) -> float:
-    noise_error, _ = _planned(setting, given, kind, noise, shape)
-    return planned_error(setting.problem.G, noise_error, shape)
-
-
-def _planned(setting: Setting, given: Letters, kind: type[Estimator], noise: str, shape: Shape) -> tuple[float, float]:
-    """Return, for letters that are tried, the error of the noise, by which they are chosen, and G0."""
-    scene = _scene(setting, given, kind, shape)
-    bounds = kind.bounds(scene)
-    sigmas = _noise(setting, given, not kind.relies_on_directions(scene), noise, shape, bounds)
-    noise_error = _noise_error(shape, setting.problem.d, sigmas, noise)
-    return noise_error, _oracle_error(noise_error, shape, bounds)
-
-
-def _scene(setting: Setting, given: Letters, kind: type[Estimator], shape: Shape) -> Scene:
-    problem, alpha = setting.problem, alpha_of(given)
-    m = given.get("m") or kind.usual_m(problem.d)
-    if "m" not in given and not kind.certain and setting.noisy:
-        m = _printed_m(setting, kind, alpha, shape)
-    # Half of delta for the directions; two means for each of the two records that differ, in every step.
-    gamma = setting.delta / (8.0 * shape.T)
-    return Scene(problem.G, problem.d, problem.loss.glm, alpha, 2.0 * shape.D, m, gamma)
-
-
 def _printed_m(setting: Setting, kind: type[Estimator], alpha: float, shape: Shape) -> int:
     """Return L^2 d Sigma/(n sigma_1^2) + L^2 d/(n sigma_2^2) of Theorem 4.1; with gradients d^2 times less."""
     problem = setting.problem
@@ -330,7 +305,7 @@ def _printed_noise(setting: Setting, alpha: float, shape: Shape, c: float) -> tu
 
 
 def _noise(
-    setting: Setting, given: Letters, certain: bool, noise: str, shape: Shape, bounds: Bounds
+    setting: Setting, given: Letters, kind: type[Estimator], scene: Scene, noise: str, shape: Shape
 ) -> tuple[float, float]:
     """Return the noise of a gradient and of a difference: printed, or with the least error that mu allows.
 
@@ -342,7 +317,8 @@ def _noise(
         return 0.0, 0.0
     if setting.variant == "published":
         return _printed_noise(setting, alpha_of(given), shape, given.get("c", 1.0))
-    mu, n = left_delta(setting, certain).mu, setting.problem.n
+    bounds, n = kind.bounds(scene), setting.problem.n
+    mu = left_delta(setting, not kind.relies_on_directions(scene)).mu
     a = 2.0 * bounds.gradient / n * math.sqrt(shape.periods)
     b = 2.0 * bounds.difference / n * math.sqrt(shape.T - shape.periods)
     if not b:
@@ -361,27 +337,13 @@ def _noise_error(shape: Shape, d: int, sigmas: tuple[float, float], noise: str) 
     return math.sqrt(d * (sigmas[0] ** 2 + _differences_in(shape, noise) * sigmas[1] ** 2))
 
 
-def _oracle_error(noise_error: float, shape: Shape, bounds: Bounds) -> float:
-    """Return G0 on the empirical loss: the error of the noise, and of the directions that every sample has of its own.
-
-    As in a single pass, see `_o2nc.py`, directions that all samples share are taken to add no error.
-    """
-    later = MEAN_SQUARE * bounds.difference**2 * (shape.Sigma - 1) / 2.0
-    return math.sqrt(noise_error**2 + (bounds.gradient**2 + later) / shape.B1)
-
-
-def _calls(kind: type[Estimator], m: int, shape: Shape) -> int:
-    """Return the evaluations of a run: of a sample's loss two for each direction and point, of gradients one."""
-    each = 2 if kind.asks_for == "values" else 1
-    return each * m * shape.B1 * (2 * shape.T - shape.periods)
-
-
 def _events(
     setting: Setting, kind: type[Estimator], scene: Scene, shape: Shape, sigmas: tuple[float, float]
 ) -> tuple[Event, ...]:
     n, bounds = setting.problem.n, kind.bounds(scene)
     parts = [(QueryPart(2.0 * bound / n, n, n),) for bound in (bounds.gradient, bounds.difference)]
-    attained = kind.gradient_is_attained(scene)
+    # One sample must attain all gradients of a run, whose points are at most D T from the first.
+    attained = gradient_is_attained(setting, kind, scene, shape.D * shape.T)
     events: list[Event] = [GaussianEvent(GRADIENT, sigmas[0], parts[0], shape.periods, attained=attained)]
     if later := shape.T - shape.periods:
         # No difference is at the largest distance with certainty.

@@ -1,6 +1,7 @@
 """Datasets with bounded rows: `names()`, `info(name)` and `load(name, rows=..., seed=...)`.
 
-Each other module of this package that has a `DATASETS` tuple adds datasets, so a new dataset is a new file.
+Each other module of this package that has a `DATASETS` tuple adds datasets, so a new dataset is a new file. So does
+each file in the folder `datasets` of an extension folder.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import json
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dprepro import extensions
 from dprepro.datasets.preparation import whole_number
 from dprepro.datasets.records import Dataset, DatasetInfo, Definition, Population, Prepared
 from dprepro.errors import RunFailed, UserError
@@ -84,14 +87,47 @@ def _repeated(name: str, population: Population | None) -> Population:
 
 def module_of(name: str) -> str:
     """Return the name of the module that defines the dataset."""
-    return _definition(name).prepare.__module__
+    path = own().get(name)
+    return _definition(name).prepare.__module__ if path is None else extensions.module_of(path)
+
+
+def own() -> dict[str, Path]:
+    """Return the files of the user's own datasets by the names of these."""
+    return {name: path for name, (_, path) in _own(extensions.folders()).items()}
+
+
+def _definitions() -> Mapping[str, Definition]:
+    mine = {name: definition for name, (definition, _) in _own(extensions.folders()).items()}
+    return {**built_in(), **mine}
 
 
 @functools.cache
-def _definitions() -> Mapping[str, Definition]:
+def built_in() -> Mapping[str, Definition]:
+    """Return the datasets of this package by name."""
     modules = [importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)]
     found = [definition for module in modules for definition in getattr(module, "DATASETS", ())]
     return {definition.info.name: definition for definition in found}
+
+
+@functools.cache
+def _own(folders: tuple[Path, ...]) -> Mapping[str, tuple[Definition, Path]]:
+    """Return the definitions in the files of the extension folders, each with its file."""
+    found: dict[str, tuple[Definition, Path]] = {}
+    for path in extensions.found(extensions.DATASETS).values():
+        where = f"The file {extensions.shown(path)}"
+        definitions = getattr(extensions.load(path), "DATASETS", None)
+        if not isinstance(definitions, tuple | list) or not definitions:
+            raise UserError(f"{where} defines no DATASETS: end it with DATASETS = (Definition(...),).")
+        for definition in definitions:
+            if not isinstance(definition, Definition):
+                raise UserError(f"{where} has {definition!r} in DATASETS: give objects of the class Definition.")
+            name = definition.info.name
+            if problem := extensions.name_problem(name):
+                raise UserError(f"{where} has a dataset {name!r}, a name that will not do: {problem}.")
+            if name in built_in() or name in found:
+                raise UserError(f"{where} has a dataset {name!r}, but there is one of this name already: rename it.")
+            found[name] = definition, path
+    return found
 
 
 def _definition(name: str) -> Definition:

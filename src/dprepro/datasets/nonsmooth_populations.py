@@ -98,7 +98,7 @@ DATASETS = (
     Definition(
         population_info(
             "population_spiked",
-            "Spiked design with outliers",
+            "Spiked design",
             "A row is (sqrt(share), sqrt(1 - share) u) with share=0.5 and u uniform on the unit sphere; the label is "
             "uniform within spread=0.5 of distance sqrt(share), distance=8, and with probability outliers=0.2 it has "
             "gap=-20 added. Samples are drawn as they are asked for; risks over them have closed forms.",

@@ -136,6 +136,11 @@ class Accounted:
         """Whether upper and lower bound agree within one part in a hundred."""
         return self.epsilon == self.lower or self.epsilon <= 1.01 * self.lower
 
+    @property
+    def argument(self) -> str:
+        """The accountant, called exact only where what it finds is certainly spent."""
+        return f"{self.accountant}, exact" if self.epsilon == self.lower else self.accountant
+
 
 def account(events: Sequence[Event], delta: float) -> Accounted:
     """Return what the adaptive composition of `events` spends at `delta`.
@@ -458,9 +463,7 @@ def _account_sequence(events: Sequence[Event], delta: float) -> Accounted:
     if _gdp_only(kinds):
         epsilon = gaussian_epsilon(mu, rest)
         lower = epsilon if kinds.spent_delta == 0.0 else 0.0
-        return Accounted(
-            epsilon, lower, "Gaussian DP, exact", lambda e: min(1.0, gaussian_delta(mu, e) + kinds.spent_delta)
-        )
+        return Accounted(epsilon, lower, "Gaussian DP", lambda e: min(1.0, gaussian_delta(mu, e) + kinds.spent_delta))
     if kinds.objective:
         return _account_objective(kinds.objective[0], kinds.spent_delta, rest)
     return _account_by_losses(kinds, mu, rest, _lower(kinds, delta) if kinds.spent_delta == 0.0 else 0.0)

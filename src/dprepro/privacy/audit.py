@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dprepro.arrays import TILE, Backend, get_backend, single_blas_thread
-from dprepro.errors import RunFailed, UserError
+from dprepro.errors import RunFailed, UserError, VacuousSetting
 from dprepro.privacy.accounting import account, check_epsilon, delta_profile, is_gaussian
 from dprepro.privacy.bounds import BETA, MIN_REPLICATES, audit_bounds, largest_refuted_scale, violates
 from dprepro.privacy.cases import Case, Rows, Transcript
@@ -78,7 +78,12 @@ def audit(
     if seed < 0:
         raise UserError(f"seed is {seed}: give a whole number >= 0.")
     case = algorithm.audit_case()
-    plan = algorithm.plan(Setting(case.spec, epsilon, delta, variant), **case.letters_of(variant))
+    try:
+        plan = algorithm.plan(Setting(case.spec, epsilon, delta, variant), **case.letters_of(variant))
+    except VacuousSetting as error:
+        if not case.generic:
+            raise
+        raise UserError(f"{error} It is the generic audit that has these data: write an audit_case.") from None
     certificate = certify(plan)
     backend = get_backend(device, "float64")
     with single_blas_thread():
@@ -110,6 +115,7 @@ def audit(
         "algorithm": plan.algorithm,
         "variant": plan.variant,
         "case": case.name,
+        "dtype": backend.dtype_name,
         "epsilon_claimed": epsilon,
         "delta": delta,
         "epsilon_accounted": accounted,
@@ -148,7 +154,7 @@ def side_scores(
     scores = []
     for tile in range(-(-replicates // TILE)):
         ex = Watched(plan, problem, seed, list(range(tile * TILE, (tile + 1) * TILE)))
-        output = backend.to_host(algorithm.run(plan, ex))
+        output = backend.to_host(ex.checked_output(plan, algorithm.run(plan, ex)))
         ex.check(plan)
         steps = np.array(ex.before), np.array(ex.after), np.array(ex.points)
         scores.append(case.score(Transcript(output, *steps, eta=getattr(plan, "eta", 1.0)), case, plan))

@@ -57,6 +57,8 @@ class Case:
     letters: Mapping[str, Any]
     score: Callable[[Transcript, Case, Plan], np.ndarray]
     published: Mapping[str, Any] | None = None
+    # Whether it was made without knowing the algorithm.
+    generic: bool = False
 
     def letters_of(self, variant: str) -> Mapping[str, Any]:
         """Return the letters of the runs of a variant."""
@@ -74,6 +76,19 @@ def linear_case(n: int, letters: Mapping[str, Any]) -> Case:
     up[0], down[0] = _FAR, -_FAR
     spec = ProblemSpec(n, 2, Huber(1.0), Regularizer(), RealSpace(), label_bound=_FAR)
     return Case("linear loss, output", spec, (X, up), (X, down), letters, lambda seen, case, plan: seen.output[:, 0])
+
+
+def generic_case(needs: frozenset[str], letters: Mapping[str, Any]) -> Case:
+    """Return the linear case for an algorithm of which no more is known than what it needs of a problem.
+
+    Bounded sets are so large that steps hardly meet their boundary, a regulariser so weak that it hardly moves them.
+    """
+    case = linear_case(50, letters)
+    if needs & {"bounded", "centrally_symmetric", "polytope"}:
+        case = linear_ball_case(50, "l1_ball:1000" if "polytope" in needs else "l2_ball:1000", letters)
+    if "strongly_convex" in needs:
+        case = replace(case, spec=replace(case.spec, regularizer=Regularizer(l2=1e-3)))
+    return replace(case, generic=True)
 
 
 def drifting_case(letters: Mapping[str, Any]) -> Case:

@@ -37,7 +37,7 @@ def certify(plan: Plan, *, compare: bool = True) -> dict[str, Any]:
         "epsilon_accounted": accounted.epsilon,
         "epsilon_lower": accounted.lower,
         "delta_at_claimed_epsilon": accounted.delta(plan.epsilon),
-        "accountant": accounted.accountant,
+        "accountant": accounted.argument,
         "accountant_version": __version__,
         "tight": accounted.tight,
         "noise_ratio": ratio,
@@ -84,9 +84,9 @@ def _verdict(plan: Plan, accounted: Accounted, ratio: float) -> str:
         loose = plan.variant == "published" and ratio > 1.0 + SLACK
         return f"certified, loose ({ratio:.2f} times more noise than needed)" if loose else "certified"
     if accounted.lower > plan.epsilon:
-        shown = accounted.epsilon if math.isfinite(accounted.epsilon) else accounted.lower
-        word = "accounted epsilon =" if math.isfinite(accounted.epsilon) else "epsilon at least"
-        return f"not private as {plan.variant} ({word} {shown:.4g})"
+        # What refutes the claim is the lower bound: where the upper one is larger, it proves nothing.
+        word = "accounted epsilon =" if accounted.lower == accounted.epsilon else "epsilon at least"
+        return f"not private as {plan.variant} ({word} {accounted.lower:.4g})"
     if math.isinf(accounted.epsilon):
         return f"not certified ({accounted.accountant.removeprefix('none: ')})"
     if not all(condition.holds for condition in plan.conditions if condition.privacy):

@@ -79,10 +79,6 @@ class SampledPopulation(PopulationRisk):
         """The length of a sample's row."""
         return self.spec.d
 
-    def smoothed_gradient(self, W: Array, alpha: float) -> Array:
-        """Return the gradient of F_alpha(w) = E F(w + alpha b), b uniform on the unit ball: (K, d) -> (K, d)."""
-        raise UserError(f"{self.name} has no smoothed gradient in closed form: choose population_spiked.")
-
     def fresh_batch(self, streams: Streams, number: int, first: int, size: int) -> RowBatch:
         """Return `size` new samples of each replicate, the batch with this number behind `first` samples."""
         K = streams.slots

@@ -20,11 +20,8 @@ from dprepro.arrays import Backend
 from dprepro.errors import UserError
 from dprepro.nonsmooth_losses import Hinges, NonsmoothLoss
 from dprepro.problems.erm import Array, ProblemSpec
-from dprepro.problems.sampled import SampledPopulation, sphere_quadrature
+from dprepro.problems.sampled import SampledPopulation
 from dprepro.streams import Streams
-
-# Nodes of the one quadrature of a smoothed gradient.
-NODES = 96
 
 
 class Profile(NamedTuple):
@@ -40,7 +37,7 @@ class SpikedPopulation(SampledPopulation):
 
     A label is uniform within `spread` of `centre`, and with probability `outliers` of `centre + gap`. With r the
     largest of ||w||, the labels and the places of kinks, the objective is exact to about 1e-15 r^2/spread and the
-    gradient to 1e-15 r/spread, without a spread to 1e-15 r and 1e-15; `smoothed_gradient` has one quadrature.
+    gradient to 1e-15 r/spread, without a spread to 1e-15 r and 1e-15.
     """
 
     name = "population_spiked"
@@ -76,27 +73,6 @@ class SpikedPopulation(SampledPopulation):
         A, C = self._tau * first, self._kappa * rho
         value, along, turned = self._means(self.spec.d - 1, A, C)
         return Profile(value, self._tau * along, self._kappa * turned)
-
-    def smoothed_gradient(self, W: Array, alpha: float) -> Array:
-        """Return the gradient of F_alpha at each row of W: (K, d) -> (K, d).
-
-        As rows have the norm 1, <x, w + alpha b> = A + C v + alpha c with c a coordinate of a point of the ball. The
-        wider of the two terms is averaged in closed form, over the narrower one goes the quadrature. It is exact to
-        1e-2 for d = 2, 1e-3 for d = 3, 1e-4 from d = 4 and 1e-8 from d = 10 on.
-        """
-        first, across = _parts(self.backend.to_host(W))
-        rho = np.linalg.norm(across, axis=1)
-        A, C, m = self._tau * first, self._kappa * rho, self.spec.d - 1
-        along, turned = np.empty_like(A), np.empty_like(A)
-        narrow = alpha >= C
-        v, weights = sphere_quadrature(m, NODES)
-        at, scale = A[narrow, None] + C[narrow, None] * v, np.full((1, 1), float(alpha))
-        slopes = self._means(self.spec.d + 2, at, scale)[1]
-        along[narrow], turned[narrow] = slopes @ weights, slopes @ (weights * v)
-        c, weights = sphere_quadrature(self.spec.d + 2, NODES)
-        _, slopes, turns = self._means(m, A[~narrow, None] + alpha * c, C[~narrow, None])
-        along[~narrow], turned[~narrow] = slopes @ weights, turns @ weights
-        return self._turned(self._tau * along, self._kappa * turned, across, rho)
 
     def _means(self, m: int, A: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return E psi(A + C v), E psi'(A + C v) and E[v psi'(A + C v)], psi the mean of the loss over labels."""
@@ -186,6 +162,13 @@ def _squares(m: int, z: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return z * first + C * turned, first, turned
 
 
+def sphere_tail(m: int, a: Any) -> Any:
+    """Return P(v > a) for -1 <= a <= 1, v a coordinate on the unit sphere of R^m, m >= 2."""
+    from scipy.special import betainc
+
+    return betainc(0.5 * (m - 1), 0.5 * (m - 1), 0.5 * (1.0 - a))
+
+
 def _tails(m: int, z: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return P(z + C v > 0) and the first two moments of v there, v a coordinate on the unit sphere of R^m."""
     z, C = np.broadcast_arrays(z, C)
@@ -193,12 +176,10 @@ def _tails(m: int, z: np.ndarray, C: np.ndarray) -> tuple[np.ndarray, np.ndarray
     if m == 1:
         high, low = 0.5 * (a < 1.0), 0.5 * (a <= -1.0)
         return high + low, high - low, high + low
-    from scipy.special import betainc
-
     half = 0.5 * (m - 1)
     M0 = np.where(a < 0.0, 1.0, 0.0)
     inside = np.abs(a) < 1.0
-    M0[inside] = betainc(half, half, 0.5 * (1.0 - a[inside]))
+    M0[inside] = sphere_tail(m, a[inside])
     top = math.exp(math.lgamma(half + 0.5) - math.lgamma(half + 1.0)) / (2.0 * math.sqrt(math.pi))
     M1 = top * (1.0 - a * a) ** half
     return M0, M1, ((m - 1) * a * M1 + M0) / m

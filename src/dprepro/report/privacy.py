@@ -72,7 +72,7 @@ def _lost(privacy: Privacy, papers: Callable[[str], str]) -> Html:
         return join([heading, tag("p", f"None of {len(published):,} published settings is shown to spend too much.")])
     sentence = (
         f"{len(lost):,} of {len(published):,} published settings spend more than they claim (one record replaced; "
-        "constants that a paper leaves open are taken as 1). What each really spends:"
+        "constants that a paper leaves open are taken as 1). What each certainly spends:"
     )
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in lost:
@@ -81,8 +81,8 @@ def _lost(privacy: Privacy, papers: Callable[[str], str]) -> Html:
         *(Column("paper", chosen=True), Column("method"), Column("algorithm"), Column("variant"), Column("settings")),
         *(
             Column("epsilon claimed"),
-            Column("epsilon spent"),
-            Column("times the claim, at most"),
+            Column("epsilon spent, at least"),
+            Column("times the claim, up to"),
             Column("experiments"),
         ),
     ]
@@ -91,13 +91,13 @@ def _lost(privacy: Privacy, papers: Callable[[str], str]) -> Html:
 
 
 def _lost_row(paper: str, method: str, group: Sequence[Row]) -> list[Cell]:
-    worst = max(_ratio(row) for row in group)
+    worst = max(_ratio(row, "epsilon_lower") for row in group)
     return [
         Cell(paper),
         Cell(method),
         *(Cell(_several(group, key)) for key in ("algorithm", "variant")),
         Cell(len(group), len(group)),
-        *(_range(group, key) for key in ("epsilon_claimed", "epsilon_accounted")),
+        *(_range(group, key) for key in ("epsilon_claimed", "epsilon_lower")),
         Cell(_times(worst), worst),
         Cell(_several(group, "experiment")),
     ]
@@ -191,8 +191,8 @@ def _share(row: Row) -> float:
     return float(row["epsilon_audited"]) / float(row["epsilon_accounted"])
 
 
-def _ratio(row: Row) -> float:
-    return float(row["epsilon_accounted"]) / float(row["epsilon_claimed"])
+def _ratio(row: Row, key: str = "epsilon_accounted") -> float:
+    return float(row[key]) / float(row["epsilon_claimed"])
 
 
 def _times(ratio: float) -> str:

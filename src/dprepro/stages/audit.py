@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from dprepro.algorithms import get_algorithm
-from dprepro.arrays import wished_device
+from dprepro.arrays import blas_threads, single_blas_thread, wished_device
 from dprepro.costs import own_cost
 from dprepro.files import write_json
 from dprepro.privacy.audit import audit
 from dprepro.provenance import commit, machine
+from dprepro.workflow import own_files
 
 
 def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
@@ -31,4 +32,8 @@ def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
         for setting in spec["settings"]
         for epsilon in setting["epsilon"]
     ]
-    write_json(out, {"rows": rows, "provenance": {**commit(), **machine()}, "cost": own_cost()})
+    with single_blas_thread():
+        threads = blas_threads()
+    own = own_files("audit", algorithm=spec["algorithm"])
+    provenance = {**commit(), **machine(), "threads": threads, **own}
+    write_json(out, {"rows": rows, "provenance": provenance, "cost": own_cost()})

@@ -6,7 +6,7 @@ A row per replicate and checkpoint for curves, a row per replicate and point for
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +31,13 @@ NOT_FINITE = "not finite"
 
 def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path) -> None:
     """Write the table of all `runs`; `optima` maps a dataset key to the file of its optimum."""
-    frames, origins, datasets = [], [], {}
+    frames, origins, datasets, own = [], [], {}, []
     for path in runs:
         record = read_json(path.with_suffix(".json"), *_RUN_KEYS)
         optimum = read_arrays(optima[record["job"]["dataset"]], "objective", "objective_at_zero", "accuracy")
         frames.append(run_rows(record, read_arrays(path, *_RUN_ARRAYS), optimum))
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
+        own += record["provenance"].get("extensions", [])
         datasets[record["job"]["dataset"]] = record["dataset"]
     metadata = {
         "kind": "curves",
@@ -45,18 +46,26 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path) -> None
         "problem": {key: record["job"][key] for key in ("loss", "regularizer", "constraint")},
         "origins": sorted({json.dumps(origin, sort_keys=True) for origin in origins}),
         "datasets": datasets,
+        **_own_files(own),
     }
     write_collected(frames, metadata, out)
 
 
+def _own_files(found: Iterable[Mapping[str, str]]) -> dict[str, list[Any]]:
+    """Return the user's own files that took part, each once, under `extensions`; if any."""
+    files = sorted({(one["file"], one["sha256"]) for one in found})
+    return {"extensions": [{"file": file, "sha256": sha256} for file, sha256 in files]} if files else {}
+
+
 def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path) -> None:
     """Write the table of all sweeps in `runs`; `claims` is what the experiment says of its methods and problems."""
-    frames, origins = [], []
+    frames, origins, own = [], [], []
     datasets: dict[str, Any] = {}
     for path in runs:
         record = read_json(path.with_suffix(".json"), "job", "points", "thresholds", "provenance")
         frames.append(sweep_rows(record, read_arrays(path, "value", "final_objective")))
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
+        own += record["provenance"].get("extensions", [])
         datasets |= {point["dataset"]["name"]: point["dataset"] for point in record["points"]}
     metadata = {
         "kind": "sweeps",
@@ -64,6 +73,7 @@ def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path) -
         "title": record["job"]["title"],
         "origins": sorted({json.dumps(origin, sort_keys=True) for origin in origins}),
         "datasets": datasets,
+        **_own_files(own),
         **claims,
     }
     write_collected(frames, metadata, out)
@@ -80,6 +90,7 @@ def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path) -> No
     for key in ("problems", "settings"):
         merged[key] = {f"{part}/{name}": value for part, here in parts.items() for name, value in here[key].items()}
     merged["datasets"] = {name: facts for here in parts.values() for name, facts in here["datasets"].items()}
+    merged |= _own_files(one for here in parts.values() for one in here.get("extensions", ()))
     origins = {json.dumps(origin, sort_keys=True) for here in parts.values() for origin in here["origins"]}
     write_collected(frames, merged | {"origins": sorted(origins)}, out)
 

@@ -32,6 +32,7 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
                 "variant": plan["variant"],
                 "n": plan["n"],
                 "d": plan["d"],
+                "dtype": job["dtype"],
                 "epsilon_claimed": float(certificate["epsilon_claimed"]),
                 "delta": certificate["delta"],
                 "sigma": plan["sigma"],

@@ -16,7 +16,7 @@ from dprepro.peers import versions
 from dprepro.provenance import commit, digest, machine
 from dprepro.run import execute
 from dprepro.stages.problem import load_problem
-from dprepro.workflow import source_modules
+from dprepro.workflow import own_files, source_modules
 
 
 def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) -> None:
@@ -47,7 +47,8 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
     provenance = {
         **commit(),
         **machine(),
-        "sources": sources or digest(source_modules("run", algorithm=spec["algorithm"])),
+        "sources": sources or digest(source_modules("run", algorithm=spec["algorithm"], loss=spec["loss"])),
+        **own_files("run", algorithm=spec["algorithm"], dataset=facts["name"], loss=spec["loss"]),
         "seed": spec["seed"],
         "backend": backend.name,
         "device": backend.device_name,

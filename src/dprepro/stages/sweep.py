@@ -30,6 +30,7 @@ from dprepro.stages.problem import problem_spec
 from dprepro.stages.starts import at_start
 from dprepro.sweeps import ROWS, value_at_zero
 from dprepro.vacuity import thresholds
+from dprepro.workflow import own_files
 
 GAP = "optimality gap"
 # The gap of an output that is chosen at random, in expectation over the choice.
@@ -57,6 +58,7 @@ def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: 
         **commit(),
         **machine(),
         "sources": sources,
+        **_own_files(spec),
         "backend": backend.name,
         "device": backend.device_name,
         "why": backend.why,
@@ -67,6 +69,12 @@ def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: 
     job = {key: value for key, value in spec.items() if key != "points"}
     found = {"job": job, "points": records, "thresholds": _thresholds(spec, records), "provenance": provenance}
     write_json(out.with_suffix(".json"), found | {"cost": own_cost()})
+
+
+def _own_files(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user's own files that took part, if any; the points share one dataset and one loss."""
+    point = spec["points"][0]
+    return own_files("sweep", algorithm=spec["algorithm"], dataset=point["dataset"]["name"], loss=point["loss"])
 
 
 def _run_point(

@@ -146,6 +146,9 @@ def _overspent(rows: pd.DataFrame) -> Iterator[str]:
         if accounted > claimed:
             proven = str(row["privacy"]).startswith("not private")
             spent = f"{accounted:.4g}" if np.isfinite(accounted) else "no finite epsilon"
+            # The verdict of a claim that is refuted by less than what is accounted quotes the lower bound.
+            certain = str(row["privacy"]).partition("(epsilon at least ")[2].removesuffix(")")
+            spent = f"at least {certain}" if certain else spent
             set_here = f" and {row['set_here']} set here," if row["set_here"] else ","
             yield (
                 f"{row['problem']}: the published noise of {row['method']}, constants that the paper leaves open taken "

@@ -1,0 +1,148 @@
+"""Own files: folders of a user's own whose algorithms, datasets, losses and experiments join the built-in ones.
+
+Such a folder has any of `algorithms/`, `datasets/` and `losses/` with Python files and `experiments/` with YAML files:
+what a file is follows from where it lies, and what it is called from its name, as in the package itself. A name that
+begins with `_` or `test_` is a helper's or a test's.
+
+The folders in use are those that the environment variable DPREPRO_EXTENSIONS names: jobs that this process starts see
+the same ones. Each folder is a Python package of its own, so that files find their helpers by `from ._helper import
+...` and two folders never get in each other's way.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import keyword
+import os
+import re
+import sys
+import traceback
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from types import ModuleType
+
+from dprepro.errors import UserError
+
+VARIABLE = "DPREPRO_EXTENSIONS"
+ALGORITHMS, DATASETS, LOSSES, EXPERIMENTS = "algorithms", "datasets", "losses", "experiments"
+_SUFFIXES = {ALGORITHMS: ".py", DATASETS: ".py", LOSSES: ".py", EXPERIMENTS: ".yaml"}
+_PACKAGE = "dprepro_extension_"
+
+
+def use(paths: Iterable[str | os.PathLike[str]]) -> None:
+    """Put folders before those in use already, for this process and what it starts; paths are relative to here."""
+    wanted = [*(_checked(Path(path)) for path in paths), *folders()]
+    if wanted:
+        os.environ[VARIABLE] = os.pathsep.join(str(folder) for folder in dict.fromkeys(wanted))
+
+
+def folders() -> tuple[Path, ...]:
+    """Return the folders in use; one that is none is refused."""
+    named = os.environ.get(VARIABLE, "").split(os.pathsep)
+    return tuple(dict.fromkeys(_checked(Path(name)) for name in named if name))
+
+
+def _checked(path: Path) -> Path:
+    folder = path.expanduser().resolve()
+    if not folder.is_dir():
+        raise UserError(f"The extension folder {path} does not exist: make it, or correct the path.")
+    if os.pathsep in str(folder):
+        raise UserError(f"The extension folder {path} has {os.pathsep!r} in its path: rename it.")
+    if not any((folder / kind).is_dir() for kind in _SUFFIXES):
+        raise UserError(
+            f"The extension folder {path} has none of the folders {', '.join(_SUFFIXES)}: put your files into these."
+        )
+    return folder
+
+
+def found(kind: str, taken: Collection[str] = ()) -> dict[str, Path]:
+    """Return the own files of a kind by name; `taken` are the built-in names, which none of them may have."""
+    files: dict[str, Path] = {}
+    for folder in folders():
+        for path in sorted((folder / kind).glob(f"*{_SUFFIXES[kind]}")):
+            if path.name.startswith(("_", "test_")):
+                continue
+            name = path.stem
+            if problem := name_problem(name):
+                raise UserError(f"The file {shown(path)} has a name that will not do: {problem}.")
+            if name in taken:
+                raise UserError(f"The file {shown(path)} has the name of a built-in one, {name!r}: rename it.")
+            if name in files:
+                raise UserError(f"The files {shown(files[name])} and {shown(path)} have one name: rename one of them.")
+            files[name] = path
+    return files
+
+
+def name_problem(name: str) -> str:
+    """Return what is wrong with the name of an own file; nothing if it will do."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        return "use small letters, digits and underscores, a letter first"
+    if keyword.iskeyword(name):
+        return f"{name!r} is a word of Python; use another one"
+    if name.startswith(("jl_", "test_")):
+        return f"names that begin with {name.partition('_')[0]}_ have a meaning of their own; use another one"
+    return ""
+
+
+def load(path: Path) -> ModuleType:
+    """Import an own file; what goes wrong in it is a `UserError` that tells the line."""
+    importlib.invalidate_caches()  # it may have been written a moment ago
+    try:
+        return importlib.import_module(module_of(path))
+    except (Exception, SystemExit) as error:
+        place = place_of(error) or shown(path)
+        raise UserError(f"The file {shown(path)} cannot be imported: {told(error)} at {place}; correct it.") from error
+
+
+def module_of(path: Path) -> str:
+    """Return the module name of an own file; its folder becomes a package."""
+    folder = folder_of(path)
+    if folder is None:
+        raise ValueError(f"{path} is in no extension folder")
+    name = _package_name(folder)
+    if name not in sys.modules:
+        package = ModuleType(name, f"The extension folder {folder}.")
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
+    return ".".join([name, *path.relative_to(folder).with_suffix("").parts])
+
+
+def file_of(module: str) -> Path | None:
+    """Return the file of a module in an extension folder, or None for anything else."""
+    head, _, rest = module.partition(".")
+    folder = next((folder for folder in folders() if _package_name(folder) == head), None)
+    if folder is None or not rest:
+        return None
+    path = folder.joinpath(*rest.split(".")).with_suffix(".py")
+    return path if path.is_file() else None
+
+
+def folder_of(path: Path) -> Path | None:
+    """Return the extension folder that a file is in."""
+    return next((folder for folder in folders() if path.is_relative_to(folder)), None)
+
+
+def _package_name(folder: Path) -> str:
+    return _PACKAGE + hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+
+
+def place_of(error: BaseException) -> str:
+    """Return file and line in an own file where an error came up; nothing if it came up elsewhere."""
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    if isinstance(error, SyntaxError) and error.filename:
+        frames.append((error.filename, error.lineno))
+    own = [(Path(file), line) for file, line in frames if folder_of(Path(file)) is not None]
+    return f"{shown(own[-1][0])}:{own[-1][1]}" if own else ""
+
+
+def told(error: BaseException) -> str:
+    """Return the kind and the first line of an error's text."""
+    lines = str(error.msg if isinstance(error, SyntaxError) else error).splitlines()
+    return ": ".join([type(error).__name__, *lines[:1]])
+
+
+def shown(path: Path) -> str:
+    """Return a path as short as a reader here understands it."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
