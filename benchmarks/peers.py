@@ -1,8 +1,8 @@
 """Time per replicate against Opacus, PyTorch and diffprivlib: part of `make bench`.
 
 They live in an environment of their own (`make .venv-peers/.installed-peers`) and run in a process of it, in turns
-with the engine and on one thread. Where they cannot be installed this says so and writes a table without rows. Written to
-peers.csv.
+with the engine and on one thread. Where they cannot be installed this says so and writes a table without rows. Written
+to peers.csv.
 """
 
 from __future__ import annotations
