@@ -93,6 +93,28 @@ def test_own_loss_and_algorithm_solve_a_problem_and_are_told_with_their_bytes(mi
     ]
 
 
+def test_a_file_that_changed_since_it_was_imported_is_not_run_as_the_new_one(mine: Path) -> None:
+    X, y = rows(100, 4)
+    dprepro.solve("own_algorithm", X, y, **PRIVACY, T=2)
+    path = mine / "algorithms/own_algorithm.py"
+    path.write_text(path.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
+    with pytest.raises(UserError, match=r"own_algorithm\.py has changed since it was imported: start Python anew"):
+        dprepro.solve("own_algorithm", X, y, **PRIVACY, T=2)
+
+
+def test_a_package_of_helpers_counts_too(mine: Path) -> None:
+    helper = mine / "algorithms/_lib/__init__.py"
+    helper.parent.mkdir()
+    helper.write_text('"""A helper."""\nSCALE = 1.0\n', encoding="utf-8")
+    path = mine / "algorithms/own_algorithm.py"
+    path.write_text(
+        path.read_text(encoding="utf-8").replace("import math\n", "import math\nfrom ._lib import SCALE\n", 1)
+    )
+    X, y = rows(100, 4)
+    told = dprepro.solve("own_algorithm", X, y, **PRIVACY, T=2).provenance["extensions"]
+    assert [entry["file"] for entry in told] == ["algorithms/_lib/__init__.py", "algorithms/own_algorithm.py"]
+
+
 def test_without_own_files_results_say_nothing_of_any(mine: Path) -> None:
     X, y = rows(100, 4)
     assert "extensions" not in dprepro.solve("dp_gd", X, y, **PRIVACY, T=2).provenance
@@ -205,6 +227,10 @@ BROKEN_LOSSES = {
     "no_loss": (("LOSS = OwnLoss", ""), "defines no LOSS: end it with LOSS = YourClass."),
     "an_object": (("LOSS = OwnLoss", "LOSS = OwnLoss()"), "write the class itself."),
     "no_constant": (("def lipschitz", "def lipshitz"), "has a loss without lipschitz: write it; sensitivities"),
+    "no_word": (
+        ("    convex = True", "    # "),
+        "that does not say whether it is convex: write convex = True or convex =",
+    ),
     "no_curvature": (("def curvature", "def curve"), "has a loss without curvature: write it"),
     "other_name": (('"other_name"', '"another"'), "write name = 'other_name'."),
     "two_numbers": (("    name =", "    a: float = 1.0\n    b: float = 1.0\n    name ="), "give it one at most"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dprepro.errors import UserError
-from dprepro.experiments import FINDINGS, experiment_names, read_yaml
+from dprepro.experiments import FINDINGS, read_yaml
 
 PAGE = "gallery.md"
 IMAGES = "images"
@@ -80,7 +80,7 @@ def _sections(gallery: Gallery) -> Iterator[str]:
 
 
 def _experiments(root: Path) -> list[str]:
-    return experiment_names(root / "config")
+    return sorted(path.stem for path in (root / "config" / "experiments").glob("*.yaml"))
 
 
 def _how_made(name: str, titles: dict[str, str]) -> str:

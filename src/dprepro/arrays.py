@@ -201,6 +201,7 @@ def gpu_problem() -> str:
             return "CuPy finds no CUDA device"
         if int((cupy.arange(4, dtype=cupy.int64) ** 2).sum().get()) != 14:
             return "the GPU gave a wrong answer to a test kernel"
+        _cupy_kernels().check()
     except Exception as error:  # any driver or compiler fault means the same: no usable GPU, and here is why
         return f"CuPy cannot run a kernel ({type(error).__name__}: {str(error).splitlines()[0]})"
     return ""
@@ -261,15 +262,19 @@ def _cupy_backend(dtype: str, why: str) -> Backend:
     import array_api_compat.cupy as xp
     import cupy
 
-    from dprepro.kernels import CudaLauncher, Kernels
-
     free_bytes, _ = cupy.cuda.runtime.memGetInfo()
-    device = cupy.cuda.Device()
-    kernels = Kernels(CudaLauncher(), xp, device)
-    kernels.check()
     why += " and draws the random words of the host"
     budget = int(GPU_BUDGET_SHARE * free_bytes)
-    return Backend("cupy", xp, device, dtype, budget, why, halves=True, kernels=kernels)
+    return Backend("cupy", xp, cupy.cuda.Device(), dtype, budget, why, halves=True, kernels=_cupy_kernels())
+
+
+def _cupy_kernels() -> Kernels:
+    import array_api_compat.cupy as xp
+    import cupy
+
+    from dprepro.kernels import CudaLauncher, Kernels
+
+    return Kernels(CudaLauncher(), xp, cupy.cuda.Device())
 
 
 def _strict_cpu(xp: Any) -> Any:

@@ -42,8 +42,19 @@ def diagnose() -> list[str]:
     lines.append(f"gpu         {gpu_problem() or 'usable'}")
     backend = get_backend()
     lines.append(f"backend     {backend.name} on {backend.device_name}: {backend.why}")
-    lines += _data_lines()
-    return lines
+    return [*lines, *_extension_lines(), *_data_lines()]
+
+
+def _extension_lines() -> list[str]:
+    from dprepro import extensions
+    from dprepro.errors import UserError
+
+    try:
+        return [f"extensions  {folder}" for folder in extensions.folders()]
+    except UserError as error:
+        # Nothing below could be told from this mistake.
+        del os.environ[extensions.VARIABLE]
+        return [f"extensions  {error}"]
 
 
 def _version(name: str) -> str:

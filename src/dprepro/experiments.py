@@ -35,6 +35,7 @@ TARGETS = ("figures", "tables", "findings", "privacy", "audit", "report", "all")
 RULES = (
     *("dataset", "optimum", "certify", "run", "collect", "optima", "sweep", "collect_sweeps", "collect_parts"),
     *("figure", "table", "paper_findings", "drawn_findings", "findings_figure", "audit_algorithm", "privacy_tables"),
+    "report_page",
 )
 
 
@@ -235,7 +236,14 @@ def reserved_names(folder: Path = CONFIG) -> set[str]:
     """Return what no own experiment may be called: those of the configuration folder, rules and what draws others."""
     # Modules that make the figure or table of an experiment by its name; importing their packages would take a second.
     packages = [str(Path(__file__).parent / package) for package in ("figures", "tables")]
-    return {*_built_in(folder), *TARGETS, *RULES, *(module.name for module in pkgutil.iter_modules(packages))}
+    findings = {f"{paper}_{part}" for paper, figures in FINDINGS.items() for part in ("findings", *figures)}
+    return {
+        *_built_in(folder),
+        *TARGETS,
+        *RULES,
+        *findings,
+        *(module.name for module in pkgutil.iter_modules(packages)),
+    }
 
 
 def _built_in(folder: Path) -> dict[str, Path]:

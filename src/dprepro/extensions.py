@@ -88,11 +88,16 @@ def name_problem(name: str) -> str:
 def load(path: Path) -> ModuleType:
     """Import an own file; what goes wrong in it is a `UserError` that tells the line."""
     importlib.invalidate_caches()  # it may have been written a moment ago
+    content = path.read_bytes()
     try:
-        return importlib.import_module(module_of(path))
+        module = importlib.import_module(module_of(path))
     except (Exception, SystemExit) as error:
         place = place_of(error) or shown(path)
         raise UserError(f"The file {shown(path)} cannot be imported: {told(error)} at {place}; correct it.") from error
+    # What runs must be what the provenance records.
+    if vars(module).setdefault("__content__", content) != content:
+        raise UserError(f"The file {shown(path)} has changed since it was imported: start Python anew.")
+    return module
 
 
 def module_of(path: Path) -> str:
@@ -114,8 +119,8 @@ def file_of(module: str) -> Path | None:
     folder = next((folder for folder in folders() if _package_name(folder) == head), None)
     if folder is None or not rest:
         return None
-    path = folder.joinpath(*rest.split(".")).with_suffix(".py")
-    return path if path.is_file() else None
+    place = folder.joinpath(*rest.split("."))
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
 
 
 def folder_of(path: Path) -> Path | None:

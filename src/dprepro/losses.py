@@ -710,6 +710,9 @@ def _complaint(loss: object, name: str) -> str:
         return f"has a loss without the name of the file: write name = {name!r}"
     if len(fields(loss)) > 1 or any(field.default is MISSING for field in fields(loss)):
         return "has a loss with several parameters or one without a default: give it one at most, with a default"
+    for fact in ("convex", "smooth"):
+        if fact not in vars(loss):
+            return f"has a loss that does not say whether it is {fact}: write {fact} = True or {fact} = False"
     # Of a loss that is no function of <w, x> these constants are all that every algorithm asks for.
     for method in ("lipschitz", "smoothness", *(("value", "core", "curvature") if loss.glm else ())):
         if getattr(loss, method) is getattr(Loss, method):

@@ -7,6 +7,7 @@ ever overwritten.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection
 from pathlib import Path
 
@@ -66,8 +67,8 @@ def next_steps(kind: str, folder: Path, files: list[Path]) -> list[str]:
     """Return what to do with the files, as lines of text."""
     lines = [f"written     {path}" for path in files]
     if len(files) > 1:
-        lines.append(f"test        python -m pytest {files[-1]}")
-    use = f"export {extensions.VARIABLE}={folder}"
+        lines.append(f"test        python -m pytest {shlex.quote(str(files[-1]))}")
+    use = f"export {extensions.VARIABLE}={shlex.quote(str(folder))}"
     lines.append(f"use         {use}, or extensions: [{folder}] in a configuration")
     name = files[0].stem
     tried = {

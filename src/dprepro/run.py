@@ -190,7 +190,15 @@ class Execution:
         if not isinstance(self._problem, RepeatedRisk):
             return mechanism.sampled(releases)
         self._problem.check_that_batches_can_be_drawn()
-        return ((self._problem.batch(*drawn), z) for drawn, z in mechanism.counted(releases, self._problem.copies))
+        return self._counted(label, mechanism.counted(releases, self._problem.copies))
+
+    def _counted(
+        self, label: str, drawn: Iterator[tuple[tuple[np.ndarray, int], Array]]
+    ) -> Iterator[tuple[Any, Array]]:
+        assert isinstance(self._problem, RepeatedRisk)
+        for counts, z in drawn:
+            self._ledger.at_hand[label] = batch = self._problem.batch(*counts)
+            yield batch, z
 
     def disjoint_gaussian(self, label: str) -> DisjointGaussianMechanism:
         """Return a Gaussian mechanism on disjoint batches of the plan."""
@@ -588,6 +596,11 @@ class Execution:
                 "gradients or fresh samples, or a dataset."
             )
         self._check_nothing_is_fresh()
+        if not any(index is batch for batch in self._ledger.at_hand.values()):
+            raise RunFailed(
+                "Records were looked at that no mechanism drew, or drew for an earlier release: privacy counts on "
+                "random ones; take them from `sampled`, each for its own release."
+            )
         self._asked_sampled = True
 
     def _look_at_fresh(self, batch: FreshBatch) -> None:

@@ -5,8 +5,6 @@ The kernels are compiled for the CPU where there is no GPU: the engine takes the
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from support import make_problem, rows
@@ -16,7 +14,8 @@ from dprepro import arrays
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Setting
 from dprepro.arrays import get_backend
-from dprepro.kernels import GRADIENT, NOISE, SELECTION, STEPS, TREE
+from dprepro.errors import UserError
+from dprepro.kernels import GRADIENT, NOISE, SELECTION, STEPS, TREE, Kernels
 from dprepro.run import execute
 
 KERNEL = "kernel"
@@ -186,24 +185,44 @@ def test_the_provenance_says_what_kernels_did(fused, monkeypatch):
     np.testing.assert_allclose(solution.w, plain.w, atol=1e-4 * (1 + np.abs(plain.w).max()))
 
 
-def test_a_gpu_s_backend_has_checked_kernels(monkeypatch, one_lane):
+class Answer:
+    """What a stand-in for CuPy answers to the test kernel."""
+
+    def __pow__(self, power):
+        return self
+
+    def sum(self):
+        return self
+
+    def get(self):
+        return 14
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_gpu_is_used_only_if_the_kernels_draw_the_words_of_the_host(monkeypatch, one_lane, sound):
     """With a stand-in for CuPy that has no device: the backend is made of these parts, and checks the words first."""
     import sys
     import types
 
-    checked = []
     runtime = types.SimpleNamespace(memGetInfo=lambda: (10**9, 2 * 10**9))
-    cuda = types.SimpleNamespace(runtime=runtime, Device=lambda: None)
-    monkeypatch.setitem(sys.modules, "cupy", types.SimpleNamespace(cuda=cuda))
+    cuda = types.SimpleNamespace(runtime=runtime, Device=lambda: None, is_available=lambda: True)
+    cupy = types.SimpleNamespace(cuda=cuda, arange=lambda *a, **k: Answer(), int64=None)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "array_api_compat.cupy", np)
     monkeypatch.setattr("dprepro.kernels.CudaLauncher", lambda: one_lane._run)
-    monkeypatch.setattr("dprepro.kernels.Kernels.check", lambda self: checked.append(self))
-    monkeypatch.setattr(arrays, "gpu_problem", lambda: "")
-    backend = get_backend("gpu")
-    assert checked == [backend.kernels]
-    assert backend.halves
-    assert (
-        backend.why
-        == "gpu asked for by the argument; a GPU answered a test kernel and draws the random words of the host"
-    )
-    assert backend == replace(backend)
+    if not sound:
+        words = Kernels.words
+        monkeypatch.setattr(Kernels, "words", lambda self, *given: words(self, *given) + np.uint64(1))
+    arrays.gpu_problem.cache_clear()
+    try:
+        backend = get_backend("auto")
+        assert (backend.kernels is not None) == sound
+        if sound:
+            assert backend.halves
+            assert backend.why.endswith("a GPU answered a test kernel and draws the random words of the host")
+        else:
+            assert "The GPU draws other random words than the host" in backend.why
+            with pytest.raises(UserError, match="A GPU was asked for by the argument, but CuPy cannot run a kernel"):
+                get_backend("gpu")
+    finally:
+        arrays.gpu_problem.cache_clear()

@@ -207,7 +207,7 @@ class Algorithm(ABC):
         """
         self.check_needs(setting.problem)
         plan = self.compute_plan(setting, self.check_letters(overrides))
-        self._check_plan(plan)
+        self._check_plan(plan, setting)
         counts = (("gradient", plan.gradient_evaluations), ("function", plan.function_evaluations))
         letters = ", ".join(sorted(set(self.letters) & {"T", "m"}))
         advice = f"set {letters}, or regularize more" if self.takes_regularizer else f"set {letters}"
@@ -249,8 +249,8 @@ class Algorithm(ABC):
                 f"{problem.regularizer.name!r} on {problem.constraint.name} is not or has not: {advice}."
             )
 
-    def _check_plan(self, plan: Plan) -> None:
-        """Refuse what is no plan, or claims a finite epsilon and declares no sensitivity of anything it releases."""
+    def _check_plan(self, plan: Plan, setting: Setting) -> None:
+        """Refuse what is no plan, is one for another setting, or declares no sensitivity of anything it releases."""
         if not isinstance(plan, self.plan_type):
             raise UserError(
                 f"The plan of the algorithm {self.name} is {plan!r}: return an object of {self.plan_type.__name__}."
@@ -263,8 +263,14 @@ class Algorithm(ABC):
                     f"The algorithm {self.name} has {event!r} among the events of its plan, which is none: use those "
                     "of dprepro.privacy.events, each with its sensitivity."
                 )
+        for key, value in self.plan_head(setting).items():
+            if getattr(plan, key) != value:
+                raise UserError(
+                    f"The algorithm {self.name} was asked for {key} = {value}, but its plan has {getattr(plan, key)}: "
+                    "begin it with **self.plan_head(setting)."
+                )
         declared = [event for event in leaves(plan.events) if not isinstance(event, ConditionEvent)]
-        if math.isfinite(plan.epsilon) and not declared:
+        if setting.noisy and not declared:
             raise UserError(
                 f"The algorithm {self.name} claims epsilon = {plan.epsilon:g}, but declares no sensitivity: list in "
                 "the events of its plan what is released, with its noise and sensitivity, or as an UnprotectedEvent."

@@ -122,6 +122,9 @@ def _own(folders: tuple[Path, ...]) -> Mapping[str, tuple[Definition, Path]]:
             if not isinstance(definition, Definition):
                 raise UserError(f"{where} has {definition!r} in DATASETS: give objects of the class Definition.")
             name = definition.info.name
+            if definition.info.task not in _LABEL_VALUES:
+                tasks = " or ".join(_LABEL_VALUES)
+                raise UserError(f"{where} has a dataset with the task {definition.info.task!r}: write {tasks}.")
             if problem := extensions.name_problem(name):
                 raise UserError(f"{where} has a dataset {name!r}, a name that will not do: {problem}.")
             if name in built_in() or name in found:

@@ -8,7 +8,7 @@ counts them; at the end the ledger of what was drawn must equal the plan's event
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -62,6 +62,8 @@ class Slots:
     backend: Backend
     # Called with the label of an event before every draw for it.
     witness: Callable[[str], None] = lambda label: None
+    # The random batch that each event on such handed out last: nothing else may be looked at by number.
+    at_hand: dict[str, Any] = field(default_factory=dict)
 
     def streams(self, purpose: str) -> Streams:
         """Return the streams of all slots for one purpose."""
@@ -155,6 +157,7 @@ class GaussianMechanism(Mechanism):
             noise = self._noise_block(first, steps)
             for step, index in enumerate(draw(first, steps, part)):
                 self.drawn += 1
+                self._slots.at_hand[self.event.label] = index
                 yield index, noise[step, :, :]
 
     def counted(self, releases: int, copies: np.ndarray) -> Iterator[tuple[tuple[np.ndarray, int], Array]]:
@@ -184,7 +187,9 @@ class GaussianMechanism(Mechanism):
         """Return the next `releases` releases, of one record each, for a kernel that draws noise and records itself."""
         first = self._take(releases)
         self.drawn += releases
-        return Draws(self._normals, self._indices, first, releases, self.event.sigma)
+        draws = Draws(self._normals, self._indices, first, releases, self.event.sigma)
+        self._slots.at_hand[self.event.label] = draws
+        return draws
 
     def _batches(self, first: int, steps: int, part: QueryPart) -> Iterator[Array]:
         if part.batch == 1:
@@ -434,6 +439,7 @@ class Ledger:
         self._last_turn: dict[str, int] = {}
         self._last_branch: dict[int, tuple[int, int]] = {}
         slots = Slots(seed, tuple(replicates), backend, self._witness)
+        self.at_hand = slots.at_hand
         self._mechanisms: dict[str, Mechanism] = {}
         for event in leaves(events):
             if event.label in self._mechanisms:

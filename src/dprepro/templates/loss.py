@@ -17,7 +17,8 @@ class MyLoss(Loss):
 
     name = "my_loss"  # as the file
     residual = True  # a function of t - y; one of y t, for labels -1 and 1, has margin = True instead
-    # convex = False and smooth = False where it is not.
+    convex = True  # privacy rests on it where an algorithm needs it: say False unless you know
+    smooth = True
 
     def value(self, xp: Any, t: Array, y: Array) -> Array:
         """Return log cosh(t - y) without overflow."""

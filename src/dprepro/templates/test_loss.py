@@ -33,6 +33,10 @@ def test_the_curvature_is_that_of_the_derivative(loss: Loss) -> None:
     np.testing.assert_allclose(loss.curvature(np, T, Y), bend, atol=1e-8)
 
 
+def test_the_curvature_is_nowhere_negative_if_the_loss_is_said_to_be_convex(loss: Loss) -> None:
+    assert not loss.convex or loss.curvature(np, T, Y).min() >= 0.0
+
+
 def test_the_lipschitz_constant_bounds_every_derivative_and_is_reached(loss: Loss) -> None:
     steepest = np.abs(loss.derivative(np, T, Y)).max()
     declared = loss.lipschitz(row_norm=1.0, radius=6.0, label_bound=1.0)
