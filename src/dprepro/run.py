@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -190,15 +191,16 @@ class Execution:
         if not isinstance(self._problem, RepeatedRisk):
             return mechanism.sampled(releases)
         self._problem.check_that_batches_can_be_drawn()
-        return self._counted(label, mechanism.counted(releases, self._problem.copies))
+        return self._counted(mechanism, releases, self._problem)
 
     def _counted(
-        self, label: str, drawn: Iterator[tuple[tuple[np.ndarray, int], Array]]
+        self, mechanism: GaussianMechanism, releases: int, problem: RepeatedRisk
     ) -> Iterator[tuple[Any, Array]]:
-        assert isinstance(self._problem, RepeatedRisk)
-        for counts, z in drawn:
-            self._ledger.at_hand[label] = batch = self._problem.batch(*counts)
+        for counts, z in mechanism.counted(releases, problem.copies):
+            batch = problem.batch(*counts)
+            at_hand = mechanism.hand_out(batch)
             yield batch, z
+            mechanism.take_back(at_hand)
 
     def disjoint_gaussian(self, label: str) -> DisjointGaussianMechanism:
         """Return a Gaussian mechanism on disjoint batches of the plan."""
@@ -596,12 +598,13 @@ class Execution:
                 "gradients or fresh samples, or a dataset."
             )
         self._check_nothing_is_fresh()
-        if not any(index is batch for batch in self._ledger.at_hand.values()):
+        at_hand = next((found for found in self._ledger.at_hand.values() if found.batch is index), None)
+        if at_hand is None:
             raise RunFailed(
                 "Records were looked at that no mechanism drew, or drew for an earlier release: privacy counts on "
                 "random ones; take them from `sampled`, each for its own release."
             )
-        self._asked_sampled = True
+        at_hand.looked_at = self._asked_sampled = True
 
     def _look_at_fresh(self, batch: FreshBatch) -> None:
         """Raise if the batch is not the one at hand: privacy counts on each being looked at in its turn only."""
@@ -692,6 +695,11 @@ def execute(
     wanted = sorted(set(replicates))
     if not wanted:
         raise RunFailed("No replicate was asked for.")
+    if (plan.n, plan.d) != (problem.spec.n, problem.spec.d):
+        raise RunFailed(
+            f"The plan of {plan.algorithm} is for {plan.n} records of {plan.d} coordinates, but the problem has "
+            f"{problem.spec.n} of {problem.spec.d}: make the plan for this problem."
+        )
     if (kernels := problem.backend.kernels) is not None:
         kernels.paths.clear()
     pieces = []
@@ -755,7 +763,9 @@ def _run_tile(
 
 def _attempt(plan: Plan, problem: EmpiricalRisk, *rest: Any) -> tuple[Array, Execution]:
     ex = Execution(plan, problem, *rest)
-    return ex.checked_output(plan, get_algorithm(plan.algorithm).run(plan, ex)), ex
+    # A copy: what an algorithm keeps in itself must not go from one run into another.
+    algorithm = copy.copy(get_algorithm(plan.algorithm))
+    return ex.checked_output(plan, algorithm.run(plan, ex)), ex
 
 
 def _evaluate(

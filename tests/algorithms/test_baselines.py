@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from support import make_problem, rows
+from support import Transcript, make_problem, rows
 
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Setting
@@ -19,7 +19,7 @@ from dprepro.privacy.cases import linear_case
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.problems.optimum import find_optimum
 from dprepro.regularizers import Regularizer
-from dprepro.run import Execution, execute
+from dprepro.run import execute
 
 
 def planned(name, problem, epsilon=1.0, delta=1e-3, variant="published", **letters):
@@ -31,24 +31,8 @@ def gap(result, problem):
     return result.final_objective - find_optimum(problem).objective
 
 
-class Transcript(Execution):
-    """Keeps what the algorithm drew."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.draws = []
-
-    def gaussian(self, label):
-        mechanism = super().gaussian(label)
-        sampled = mechanism.sampled
-
-        def kept(releases):
-            for item in sampled(releases):
-                self.draws.append(item)
-                yield item
-
-        mechanism.sampled = kept
-        return mechanism
+class TranscriptOfObjectives(Transcript):
+    """Keeps what perturbs an objective, too."""
 
     def objective_perturbation(self, label):
         mechanism = super().objective_perturbation(label)
@@ -64,7 +48,7 @@ class Transcript(Execution):
 
 def run_with_transcript(name, problem, **letters):
     plan = planned(name, problem, **letters)
-    ex = Transcript(plan, problem, 5, [0, 1, 2])
+    ex = TranscriptOfObjectives(plan, problem, 5, [0, 1, 2])
     output = get_algorithm(name).run(plan, ex)
     ex.check(plan)
     return plan, output, ex.draws

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 from scipy.optimize import minimize
-from support import make_problem, rows
+from support import Transcript, make_problem, rows
 
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Setting
@@ -76,31 +76,6 @@ def test_gd_counts_n_per_step():
     problem = make_problem(n=120)
     result = execute(planned("dp_gd", problem, T=7), problem, seed=0, replicates=[0])
     np.testing.assert_array_equal(result.gradient_evaluations, 120 * np.arange(8))
-
-
-class Transcript(Execution):
-    """Keeps what the algorithm drew, so that a second, plain implementation can replay it."""
-
-    def __init__(self, *arguments):
-        super().__init__(*arguments)
-        self.draws = []
-
-    def gaussian(self, label):
-        mechanism = super().gaussian(label)
-        sampled, noise = mechanism.sampled, mechanism.noise
-
-        def kept(source):
-            def generate(releases):
-                for item in source(releases):
-                    self.draws.append(
-                        tuple(np.array(part) for part in item) if isinstance(item, tuple) else np.array(item)
-                    )
-                    yield item
-
-            return generate
-
-        mechanism.sampled, mechanism.noise = kept(sampled), kept(noise)
-        return mechanism
 
 
 def run_with_transcript(name, problem, **letters):

@@ -27,7 +27,8 @@ from dprepro.privacy.events import (
 )
 from dprepro.privacy.mechanisms import BLOCK_STEPS, GaussianMechanism, Ledger, Slots, _laplace
 
-EVENT = GaussianEvent("inner", 0.37, (QueryPart(1.0, 1, 500),), 1000)
+EVENT = GaussianEvent("inner", 0.37, (QueryPart(1.0, 500, 500),), 1000)
+SAMPLED = dataclasses.replace(EVENT, parts=(QueryPart(1.0, 1, 500),))
 
 
 def mechanism(backend, event=EVENT, replicates=range(64), d=30):
@@ -50,7 +51,7 @@ def test_noise_does_not_depend_on_how_the_releases_are_asked_for(backend):
 
 
 def test_sampled_indices_cover_the_population_and_are_independent_of_the_noise(backend):
-    pairs = [(backend.to_host(i), backend.to_host(u)) for i, u in mechanism(backend).sampled(1000)]
+    pairs = [(backend.to_host(i), backend.to_host(u)) for i, u in mechanism(backend, SAMPLED).sampled(1000)]
     index = np.stack([pair[0] for pair in pairs])
     assert set(np.unique(index)) == set(range(500))
     noise = np.stack([pair[1] for pair in pairs])[..., 0]
@@ -68,6 +69,51 @@ def test_more_releases_than_planned_are_refused(backend):
     list(drawing.noise(999))
     with pytest.raises(LedgerMismatch, match=r"planned for 1000 releases, but 1001"):
         list(drawing.noise(2))
+
+
+LAPLACE = LaplaceEvent("inner", 0.7, 1.0, 20)
+COPIES = np.full(10, 50)
+DRAWN_AT_ONCE = {
+    "noise": (EVENT, lambda book, k: book.gaussian("inner").noise(k)),
+    "sampled": (SAMPLED, lambda book, k: (z for _, z in book.gaussian("inner").sampled(k))),
+    "counted": (SAMPLED, lambda book, k: (z for _, z in book.gaussian("inner").counted(k, COPIES))),
+    "laplace": (LAPLACE, lambda book, k: book.laplace("inner").noise(k)),
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN_AT_ONCE)
+def test_two_queries_in_one_step_never_share_their_noise(backend, kind):
+    """Equal noise under two answers would cancel in their difference: no epsilon would cover it."""
+    event, draw = DRAWN_AT_ONCE[kind]
+    event = dataclasses.replace(event, count=20)
+    side_by_side, nested = ledger(backend, event), ledger(backend, event)
+    drawn = [z for pair in zip(draw(side_by_side, 10), draw(side_by_side, 10), strict=True) for z in pair]
+    within = []
+    for z in draw(nested, 10):
+        within += [z, *draw(nested, 1)]
+    for book, noise in ((side_by_side, drawn), (nested, within)):
+        book.check()
+        assert len({backend.to_host(z).tobytes() for z in noise}) == 20
+
+
+def test_records_of_two_iterators_of_one_event_are_drawn_apart(backend):
+    event = dataclasses.replace(SAMPLED, count=20)
+    one, other = ledger(backend, event).gaussian("inner"), ledger(backend, event).gaussian("inner")
+    pairs = [index for pair in zip(one.sampled(10), one.sampled(10), strict=True) for index, _ in pair]
+    in_turn = [index for index, _ in other.sampled(20)]
+    assert sorted(tuple(backend.to_host(i)) for i in pairs) == sorted(tuple(backend.to_host(i)) for i in in_turn)
+
+
+def test_noise_of_an_event_on_random_batches_comes_with_its_batch_only(backend):
+    """Otherwise full gradients could pass under the little noise that random batches need."""
+    with pytest.raises(LedgerMismatch, match="take the noise from `sampled`"):
+        next(mechanism(backend, SAMPLED).noise(1))
+
+
+def test_records_are_drawn_and_cannot_be_chosen_afterwards():
+    index, _ = next(mechanism(get_backend("cpu"), SAMPLED).sampled(1))
+    with pytest.raises(ValueError, match="read-only"):
+        index[...] = 7
 
 
 def ledger(backend, *events):
@@ -265,7 +311,7 @@ COVERED = [
     (LaplaceEvent("a", 1.0, 1.0, 1), {"full", "fresh"}),
     (SelectionEvent("a", "gumbel", 1.0, 1.0, 1), {"full", "fresh"}),
     (ObjectivePerturbationEvent("a", "gaussian", 1.0, 1.0, 1.0, 1.0, 1), {"full", "fresh"}),
-    (TreeEvent("a", 1.0, 1.0, 4, 1), {"full", "sampled", "fresh"}),
+    (TreeEvent("a", 1.0, 1.0, 4, 1), {"fresh"}),
     (UnprotectedEvent("a", 1), {"full", "sampled", "fresh"}),
     (ConditionEvent("a", 1e-7), set()),
     (FadingSelectionEvent("a", "gumbel", 1.0, (((1.0, 1),),), 1), {"fresh"}),

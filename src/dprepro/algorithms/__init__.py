@@ -69,7 +69,7 @@ def get_algorithm(name: str) -> Algorithm:
     if name not in known:
         prefix = _REDUCED if str(name).startswith(_REDUCED) else ""
         close = difflib.get_close_matches(str(name).removeprefix(prefix), [*known, *peers.names()], n=1)
-        rest = f"{', '.join(known)}, or jl_<name>; {extensions.VARIABLE} names the folders of own ones"
+        rest = f"{', '.join(known)}, or jl_<name>; --extensions or {extensions.VARIABLE} names folders of own ones"
         hint = f"did you mean {prefix}{close[0]}?" if close else f"use one of {rest}."
         raise UserError(f"Unknown algorithm {name!r}: {hint}")
     if path := own().get(name):

@@ -131,7 +131,7 @@ class Inner:
             GaussianEvent(
                 self.label(last),
                 sigma * self.weight(last),
-                (sampled_part(setting, self.b, self.radius(last), self.sampling), full_part(setting)),
+                (sampled_part(setting, self.b, self.radius(last), self.sampling), setting.full_part),
                 epochs.steps(first, last),
             )
             for first, last in self._levels()
@@ -142,7 +142,7 @@ class Inner:
         from dprepro.privacy.calibrate import smallest_scale
 
         events = [
-            GaussianEvent(self.label(last), self.weight(last), (full_part(setting),), epochs.steps(first, last))
+            GaussianEvent(self.label(last), self.weight(last), (setting.full_part,), epochs.steps(first, last))
             for first, last in self._levels()
         ]
         return smallest_scale(events, setting.epsilon, setting.delta)
@@ -209,12 +209,6 @@ def sampled_part(setting: Setting, b: int, r: float | None, sampling: str) -> Qu
     if sampling == "poisson":
         return QueryPart(longest / b, b, n, poisson=True)
     return QueryPart(2.0 * longest / b, b, n)
-
-
-def full_part(setting: Setting) -> QueryPart:
-    """Return the part of the full gradient, which moves by at most 2G/n when a record is replaced."""
-    problem = setting.problem
-    return QueryPart(2.0 * problem.G / problem.n, problem.n, problem.n)
 
 
 def inner_conditions(setting: Setting, inner: Inner, sigma: float, epochs: Epochs) -> tuple[Condition, ...]:

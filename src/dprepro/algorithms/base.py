@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from dprepro.errors import UserError, VacuousSetting
 from dprepro.privacy.accounting import check_delta, check_epsilon
 from dprepro.privacy.events import (
-    ConditionEvent,
     Event,
     GaussianEvent,
     QueryPart,
@@ -110,6 +109,12 @@ class Setting:
             return 0.0
         problem = self.problem
         return math.sqrt(c * releases * math.log(1.0 / self.delta)) * problem.G / (problem.n * self.epsilon)
+
+    @property
+    def full_part(self) -> QueryPart:
+        """The part of the mean gradient over all records, which moves by at most 2G/n when one is replaced."""
+        problem = self.problem
+        return QueryPart(2.0 * problem.G / problem.n, problem.n, problem.n)
 
     @property
     def mu(self) -> float:
@@ -269,7 +274,15 @@ class Algorithm(ABC):
                     f"The algorithm {self.name} was asked for {key} = {value}, but its plan has {getattr(plan, key)}: "
                     "begin it with **self.plan_head(setting)."
                 )
-        declared = [event for event in leaves(plan.events) if not isinstance(event, ConditionEvent)]
+        for event in leaves(plan.events):
+            for part in event.parts if isinstance(event, GaussianEvent) else ():
+                if not part.full and part.population != plan.n:
+                    raise UserError(
+                        f"The algorithm {self.name} draws batches of {event.label!r} from {part.population} records, "
+                        f"but there are {plan.n}: give the query part the population {plan.n}."
+                    )
+        # What never happens declares nothing.
+        declared = [event for event in leaves(plan.events) if getattr(event, "count", 0) > 0]
         if setting.noisy and not declared:
             raise UserError(
                 f"The algorithm {self.name} claims epsilon = {plan.epsilon:g}, but declares no sensitivity: list in "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, refuse_vacuous
-from dprepro.privacy.events import Event, GaussianEvent, QueryPart, UnprotectedEvent
+from dprepro.privacy.events import Event, GaussianEvent, UnprotectedEvent
 
 if TYPE_CHECKING:
     from dprepro.privacy.cases import Case
@@ -80,7 +80,7 @@ class DPAccMD(Algorithm):
     def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> DPAccMDPlan:
         """Fill in what is not given: T by Theorem 5.4, with B_w(x*, x0) bounded by its maximum over the set."""
         problem, defaults = setting.problem, _DEFAULTS[setting.variant]
-        n, G = problem.n, problem.G
+        n = problem.n
         diameter = given.get("diameter", defaults.diameter)
         size = problem.constraint.l2_diameter if diameter == "diameter" else problem.constraint.radius
         smoothness = (problem.L + problem.regularizer.l2) * size**2
@@ -89,7 +89,7 @@ class DPAccMD(Algorithm):
         c = given.get("c", 1.0)
         noise = given.get("noise", defaults.noise)
         sigma = setting.noise(c, T)
-        events: tuple[Event, ...] = (GaussianEvent(STEP, sigma, (QueryPart(2.0 * G / n, n, n),), T),)
+        events: tuple[Event, ...] = (GaussianEvent(STEP, sigma, (setting.full_part,), T),)
         if noise == "mirror":
             events += (UnprotectedEvent(BARE_STEP, T),)
         return DPAccMDPlan(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, refuse_vacuous
 from dprepro.errors import UserError
 from dprepro.metrics import SQUARED_GRADIENT
-from dprepro.privacy.events import GaussianEvent, QueryPart
+from dprepro.privacy.events import GaussianEvent
 
 if TYPE_CHECKING:
     from dprepro.run import Execution
@@ -70,7 +70,7 @@ class DPGD(Algorithm):
     def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> DPGDPlan:
         """Fill in what is not given: eta = 1/L of F^r, T by Theorem 6.2 if a mu > 0 is known, else by 6.3."""
         problem = setting.problem
-        n, G = problem.n, problem.G
+        n = problem.n
         smoothness = problem.L + problem.regularizer.l2
         eta = given.get("eta", 1.0 / smoothness)
         mu = given.get("mu", problem.mu)
@@ -93,7 +93,7 @@ class DPGD(Algorithm):
                 GaussianEvent(
                     STEP,
                     sigma,
-                    (QueryPart(2.0 * G / n, n, n),),
+                    (setting.full_part,),
                     T,
                     _contraction(setting, eta, smoothness) if release == "last" else 1.0,
                 ),

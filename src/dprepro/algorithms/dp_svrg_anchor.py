@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dprepro.algorithms._svrg import INNER, SAMPLING, full_part, sampled_part
+from dprepro.algorithms._svrg import INNER, SAMPLING, sampled_part
 from dprepro.algorithms.base import LARGEST_WORK, Algorithm, Condition, Letter, Plan, Setting, refuse_vacuous
 from dprepro.errors import UserError
 from dprepro.privacy.events import GaussianEvent
@@ -120,7 +120,7 @@ class DPSVRGAnchor(Algorithm):
             gradient_evaluations=T * (n + 2 * b * m),
             utility=None,
             events=(
-                GaussianEvent(ANCHOR, sigma_anchor, (full_part(setting),), T),
+                GaussianEvent(ANCHOR, sigma_anchor, (setting.full_part,), T),
                 GaussianEvent(INNER, sigma, (sampled_part(setting, b, r, sampling),), T * m),
             ),
             conditions=(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound, refuse_vacuous
 from dprepro.errors import UserError
 from dprepro.geometry import Polytope, Simplex
-from dprepro.privacy.events import Event, GaussianEvent, QueryPart, SelectionEvent
+from dprepro.privacy.events import Event, GaussianEvent, SelectionEvent
 from dprepro.problems.erm import ProblemSpec
 from dprepro.smoothing import MoreauEnvelope
 
@@ -223,7 +223,7 @@ def _event(setting: Setting, noise: str, sigma: float, T: int) -> Event:
     problem = setting.problem
     if noise in ON_VERTICES:
         return SelectionEvent(VERTEX, noise, sigma, 2.0 * _reach(problem) / problem.n, T)
-    return GaussianEvent(GRADIENT, sigma, (QueryPart(2.0 * problem.G / problem.n, problem.n, problem.n),), T)
+    return GaussianEvent(GRADIENT, sigma, (setting.full_part,), T)
 
 
 def _noise_scale(setting: Setting, noise: str, c: float, T: int) -> float:

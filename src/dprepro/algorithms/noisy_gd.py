@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, refuse_vacuous
-from dprepro.privacy.events import GaussianEvent, QueryPart
+from dprepro.privacy.events import GaussianEvent
 
 if TYPE_CHECKING:
     from dprepro.privacy.cases import Case
@@ -84,7 +84,7 @@ class NoisyGD(Algorithm):
             rounds=T,
             gradient_evaluations=T * n,
             utility=_utility(setting, D) if "convex" in problem.properties else None,
-            events=(GaussianEvent(STEP, sigma, (QueryPart(2.0 * G / n, n, n),), T),),
+            events=(GaussianEvent(STEP, sigma, (setting.full_part,), T),),
             conditions=(),
             T=T,
             eta=given.get("eta"),

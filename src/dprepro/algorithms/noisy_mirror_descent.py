@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Letter, Plan, Setting, UtilityBound, refuse_vacuous
-from dprepro.privacy.events import GaussianEvent, QueryPart
+from dprepro.privacy.events import GaussianEvent
 
 if TYPE_CHECKING:
     from dprepro.privacy.cases import Case
@@ -73,7 +73,7 @@ class NoisyMirrorDescent(Algorithm):
                 "sqrt(G_C^2 + ||C||_2^2) G ln(n) / (n epsilon)",
                 _spread(setting) * G * math.log(n) / (n * setting.epsilon),
             ),
-            events=(GaussianEvent(STEP, sigma, (QueryPart(2.0 * G / n, n, n),), T),),
+            events=(GaussianEvent(STEP, sigma, (setting.full_part,), T),),
             conditions=(),
             T=T,
             eta=given.get("eta", _step_size(setting, T, sigma)),

@@ -70,7 +70,7 @@ class PolySFW(Algorithm):
         L0, L1, D = problem.lipschitz_in(1.0), problem.smoothness_in(1.0), problem.constraint.diameter(1.0, problem.d)
         noise = given.get("noise", "gumbel" if setting.variant in CALIBRATED else "laplace")
         practical = setting.variant == "practical"
-        R = given.get("R") or (_best_rounds if practical else _rounds)(setting, J, noise)
+        R = given.get("R") or (_best_rounds(setting, J, noise) if practical else _rounds(setting, J))
         b = given.get("b") or (_sfw.largest_batch(R, n) if practical else _sfw.theorems_batch(n))
         _sfw.check_rounds(self.name, R, b, n)
         profiles = [fading_profiles([0.5 * D * S for S in _sfw.moves(2**r, b, L0, L1 * D)]) for r in range(R)]
@@ -207,7 +207,7 @@ def _zcdp_scale(setting: Setting, noise: str, squares: float) -> float:
     return math.sqrt((0.5 if noise == "gumbel" else 2.0) * squares) / root_rho
 
 
-def _rounds(setting: Setting, J: int, noise: str) -> int:
+def _rounds(setting: Setting, J: int) -> int:
     """Return R = (2/3) log2(n epsilon / (ln(J)^2 ln(n)^2 sqrt(ln(1/delta)))) of Theorem 8.
 
     Without noise the last factor and epsilon are taken as 1: then the sampling term balances the first one.

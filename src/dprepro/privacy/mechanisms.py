@@ -35,15 +35,6 @@ from dprepro.privacy.events import (
 from dprepro.streams import DRAWN_STEPS, Streams
 
 Array = Any
-CountedEvent = (
-    GaussianEvent
-    | LaplaceEvent
-    | SelectionEvent
-    | TreeEvent
-    | ObjectivePerturbationEvent
-    | FadingSelectionEvent
-    | DisjointGaussianEvent
-)
 
 # Steps whose noise is drawn at one time: long enough to amortise the generators, short enough for the cache.
 BLOCK_STEPS = 256
@@ -51,6 +42,14 @@ BLOCK_STEPS = 256
 DISJOINT_STEPS = 32
 # Leaves of a tree whose noise is drawn at one time.
 TREE_STEPS = 32
+
+
+@dataclass
+class BatchAtHand:
+    """A random batch as it was handed out for the release under way, and whether it was looked at."""
+
+    batch: Any
+    looked_at: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,10 @@ class Slots:
     backend: Backend
     # Called with the label of an event before every draw for it.
     witness: Callable[[str], None] = lambda label: None
-    # The random batch that each event on such handed out last: nothing else may be looked at by number.
-    at_hand: dict[str, Any] = field(default_factory=dict)
+    # The random batch of each event whose release is under way: nothing else may be looked at by number.
+    at_hand: dict[str, BatchAtHand] = field(default_factory=dict)
+    # Whether somebody notes which batches are looked at.
+    watched: bool = False
 
     def streams(self, purpose: str) -> Streams:
         """Return the streams of all slots for one purpose."""
@@ -96,19 +97,16 @@ class Mechanism:
     def __init__(self, event: Any, slots: Slots) -> None:
         self.event = event
         self.drawn = 0
+        # Releases that were promised to somebody, drawn or not: no two of them share noise or records.
+        self._promised = 0
         self._slots = slots
 
     def ledger_entry(self) -> Any:
         """Return the event as it really happened."""
         return replace(self.event, count=self.drawn)
 
-    def declare(self, releases: int) -> None:
-        """Count releases whose noise another library says it has drawn."""
-        self._take(releases)
-        self.drawn += releases
-
     def _take(self, releases: int) -> int:
-        """Check that `releases` more are planned and return the number of the first of them."""
+        """Check that `releases` more are planned, keep them for the caller and return the number of the first."""
         first = self._planned(releases)
         self._slots.witness(self.event.label)
         return first
@@ -118,12 +116,14 @@ class Mechanism:
         return self._slots.backend.steps(usual)
 
     def _planned(self, releases: int) -> int:
-        if self.drawn + releases > self.event.count:
+        first = self._promised
+        if first + releases > self.event.count:
             raise LedgerMismatch(
                 f"The mechanism {self.event.label!r} is planned for {self.event.count} releases, "
-                f"but {self.drawn + releases} were asked for."
+                f"but {first + releases} were asked for."
             )
-        return self.drawn
+        self._promised += releases
+        return first
 
 
 class GaussianMechanism(Mechanism):
@@ -138,11 +138,16 @@ class GaussianMechanism(Mechanism):
         self._indices = slots.streams(f"sample:{event.label}")
 
     def noise(self, releases: int) -> Iterator[Array]:
-        """Yield one noise array (K, d) of variance sigma^2 for each of the next `releases` releases."""
+        """Yield one noise array (K, d) of variance sigma^2 for each of the next `releases`, all of full batches."""
+        if not all(part.full for part in self.event.parts):
+            raise LedgerMismatch(
+                f"The event {self.event.label!r} is accounted as one on random batches: take the noise from `sampled`, "
+                "with the batch that it is for."
+            )
         for first, steps in self._blocks(releases, self._steps(BLOCK_STEPS)):
             noise = self._noise_block(first, steps)
             for step in range(steps):
-                self.drawn += 1
+                self._release()
                 yield noise[step, :, :]
 
     def sampled(self, releases: int) -> Iterator[tuple[Array, Array]]:
@@ -156,9 +161,10 @@ class GaussianMechanism(Mechanism):
         for first, steps in self._blocks(releases, self._steps(BLOCK_STEPS // part.batch)):
             noise = self._noise_block(first, steps)
             for step, index in enumerate(draw(first, steps, part)):
-                self.drawn += 1
-                self._slots.at_hand[self.event.label] = index
+                self._release()
+                at_hand = self.hand_out(index)
                 yield index, noise[step, :, :]
+                self.take_back(at_hand)
 
     def counted(self, releases: int, copies: np.ndarray) -> Iterator[tuple[tuple[np.ndarray, int], Array]]:
         """Yield ((counts (K, M), size), noise (K, d)) as `sampled` does, for records that are copies of M atoms.
@@ -174,8 +180,27 @@ class GaussianMechanism(Mechanism):
             noise = self._noise_block(first, steps)
             counts = draw(first, steps, part.batch, copies)
             for step in range(steps):
-                self.drawn += 1
+                self._release()
                 yield (counts[step], part.batch), noise[step, :, :]
+
+    def hand_out(self, batch: Any) -> BatchAtHand:
+        """Let the batch of a release be looked at until it is taken back."""
+        self._slots.at_hand[self.event.label] = at_hand = BatchAtHand(batch)
+        return at_hand
+
+    def take_back(self, at_hand: BatchAtHand) -> None:
+        """End the turn of a batch; it must have been looked at, for another that stood in for it is not accounted."""
+        if self._slots.at_hand.get(self.event.label) is at_hand:
+            del self._slots.at_hand[self.event.label]
+        if self._slots.watched and not at_hand.looked_at:
+            raise LedgerMismatch(
+                f"A batch of the event {self.event.label!r} was not looked at before its release was over: two queries "
+                "on one batch are one event with the sensitivity of both."
+            )
+
+    def _release(self) -> None:
+        self.drawn += 1
+        self._slots.witness(self.event.label)
 
     @property
     def obstacle_to_steps(self) -> str:
@@ -188,7 +213,7 @@ class GaussianMechanism(Mechanism):
         first = self._take(releases)
         self.drawn += releases
         draws = Draws(self._normals, self._indices, first, releases, self.event.sigma)
-        self._slots.at_hand[self.event.label] = draws
+        self._slots.at_hand[self.event.label] = BatchAtHand(draws)
         return draws
 
     def _batches(self, first: int, steps: int, part: QueryPart) -> Iterator[Array]:
@@ -196,6 +221,7 @@ class GaussianMechanism(Mechanism):
             drawn = self._indices.integers(first, steps, part.population)
         else:
             drawn = self._indices.subsets(first, steps, part.batch, part.population)
+        drawn.setflags(write=False)  # they are drawn, not chosen
         index = self._slots.backend.index(drawn)
         for step in range(steps):
             yield index[step, ...]
@@ -438,7 +464,7 @@ class Ledger:
         # The last turn in which an event released, and for parallel events the branch. Turns only grow.
         self._last_turn: dict[str, int] = {}
         self._last_branch: dict[int, tuple[int, int]] = {}
-        slots = Slots(seed, tuple(replicates), backend, self._witness)
+        slots = Slots(seed, tuple(replicates), backend, self._witness, watched=turn is not None)
         self.at_hand = slots.at_hand
         self._mechanisms: dict[str, Mechanism] = {}
         for event in leaves(events):
@@ -486,7 +512,8 @@ class Ledger:
     def declare(self, label: str, releases: int) -> set[str]:
         """Write down releases that another library says it made; return the kinds of query that they cover."""
         mechanism = self._mechanism(label, Mechanism)
-        mechanism.declare(releases)
+        mechanism._take(releases)
+        mechanism.drawn += releases
         return _looks_at(mechanism.event)
 
     def unprotected(self, label: str) -> None:
@@ -563,14 +590,14 @@ def _looks_at(event: Event) -> set[str]:
     """Return the kinds of query that an event covers.
 
     Events that count a record once, in a batch of its own, cover fresh samples only. What covers a query of all records
-    covers one of fresh samples too. An unprotected event states that data are used without noise, of whatever kind; a
-    tree gets its vectors in turn. An event of no release covers nothing.
+    covers one of fresh samples too. In a tree a record sits in one leaf, so its leaves are of fresh samples. An
+    unprotected event states that data are used without noise, of whatever kind. An event of no release covers nothing.
     """
     if isinstance(event, ConditionEvent) or not any(getattr(leaf, "count", 1) for leaf in leaves([event])):
         return set()
-    if isinstance(event, ParallelEvent) or _counts_once(event):
+    if isinstance(event, ParallelEvent | TreeEvent) or _counts_once(event):
         return {"fresh samples"}
-    if isinstance(event, UnprotectedEvent | TreeEvent):
+    if isinstance(event, UnprotectedEvent):
         return {"full gradients", "sampled gradients", "fresh samples"}
     covered = {"full gradients", "fresh samples"}
     if isinstance(event, GaussianEvent):
