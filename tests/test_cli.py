@@ -14,7 +14,7 @@ import pytest
 from support import Outcome, Run
 
 import dprepro
-from dprepro import algorithms, datasets, peers
+from dprepro import algorithms, datasets, losses, peers
 from dprepro.cli import main
 from dprepro.files import read_json
 
@@ -84,6 +84,17 @@ def test_list_datasets_gives_a_line_each_with_its_size(run: Run) -> None:
     assert list(lines) == datasets.names()
     assert "581012 x 54" in lines["covertype"]
     assert "any x any" in lines["synthetic_logistic"]
+
+
+def test_list_losses_gives_a_line_each_with_what_it_is_and_its_parameter(run: Run) -> None:
+    outcome = run("list", "losses")
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = {line.split()[0]: line for line in outcome.out.splitlines()}
+    assert list(lines) == [*losses.names(), "moreau:BETA:LOSS"]
+    assert {"logistic", "huber", "valley", "relu_network"} < set(lines)
+    assert " convex, smooth; parameter: width = 1; r^2 / 2 for |r| <= width" in lines["huber"]
+    assert " convex, not smooth; |t - y|. " in lines["absolute"]
+    assert " not convex, smooth; 1 / (1 + exp(y t))" in lines["sigmoid"]
 
 
 def test_list_experiments_and_targets_are_what_the_workflow_makes(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -513,10 +524,11 @@ HELP = "from dprepro.cli import main\ntry:\n    main(['solve', '--help'])\nexcep
         (HELP, {"numpy", "yaml", "pandas"}),
         ("from dprepro.cli import main\nmain(['list', 'targets'])\n", {"numpy", "pandas"}),
         ("from dprepro.cli import main\nmain(['list', 'datasets'])\n", {"numpy", "pandas"}),
+        ("from dprepro.cli import main\nmain(['list', 'losses'])\n", {"numpy", "pandas"}),
         ("import dprepro\n", {"numpy", "pandas"}),
         ("import dprepro.api\n", {"scipy", "pandas", "matplotlib", "sklearn", "snakemake"}),
     ],
-    ids=["solve --help", "list targets", "list datasets", "import dprepro", "import dprepro.api"],
+    ids=["solve --help", "list targets", "list datasets", "list losses", "import dprepro", "import dprepro.api"],
 )
 def test_nothing_heavy_is_loaded_before_it_is_needed(program: str, absent: set[str]) -> None:
     loaded = python(program + MODULES).splitlines()[-1].split()

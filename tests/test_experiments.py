@@ -25,6 +25,7 @@ from dprepro.experiments import (
     merge,
     read_yaml,
 )
+from dprepro.new import create
 
 ROOT = Path(__file__).parents[1]
 CONFIG = ROOT / "config"
@@ -210,8 +211,8 @@ def dotted(value: Any) -> str:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # The folder of the good example's extensions, whose use ends with the test.
-    (tmp_path / "mine" / "algorithms").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
+    create("loss", "own_loss", Path("mine"))
     monkeypatch.setenv(extensions.VARIABLE, "")
     shutil.copytree(CONFIG / "schema", tmp_path / "config" / "schema")
     (tmp_path / "config" / "experiments").mkdir()

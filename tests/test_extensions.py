@@ -120,6 +120,18 @@ def test_without_own_files_results_say_nothing_of_any(mine: Path) -> None:
     assert "extensions" not in dprepro.solve("dp_gd", X, y, **PRIVACY, T=2).provenance
 
 
+def test_an_own_loss_is_listed_and_marked_with_the_words_of_its_class_if_it_has_any(
+    edit: Write, mine: Path, run: Run
+) -> None:
+    said = '    """log cosh(t - y) for t = <w, x>: convex and smooth. G = row norm, L = row norm^2."""\n'
+    edit("losses", "silent", (said, ""))
+    lines = {line.split()[0]: line for line in run("list", "losses").out.splitlines()}
+    assert set(lines) - {"moreau:BETA:LOSS"} == {*losses.built_in(), "own_loss", "silent"}
+    assert " convex, smooth; log cosh(t - y) for t = <w, x>" in lines["own_loss"]
+    assert lines["own_loss"].endswith("(own: mine/losses/own_loss.py)")
+    assert lines["silent"].endswith(" convex, smooth (own: mine/losses/silent.py)")
+
+
 def test_own_dataset_and_experiment_are_listed_and_marked(mine: Path, run: Run, monkeypatch: Any) -> None:
     assert datasets.load("own_dataset", rows=50, spread=0.1).X.shape == (50, 3)
     assert "(own: mine/datasets/own_dataset.py)" in run("list", "datasets").out
@@ -145,6 +157,116 @@ def test_folders_of_configuration_and_variable_add_up_and_count_once(mine: Path,
     extensions.use(["theirs", "mine", tmp_path / "theirs"])
     assert extensions.folders() == (tmp_path / "theirs", mine)
     assert set(algorithms.own()) == {"other", "own_algorithm"}
+
+
+def config_with(name: str) -> dict[str, Any]:
+    """A configuration whose own experiment names an algorithm, a loss and a dataset, all of one name."""
+    config = {**load_config([], CONFIG), "experiments": ["own_experiment"]}
+    methods = {"own": {"label": "own", "algorithm": name}}
+    choice = {"loss": name, "datasets": [{"name": name}], "algorithms": methods}
+    return {**config, "overrides": {"own_experiment": choice}}
+
+
+def test_files_that_are_added_while_python_runs_are_seen_and_those_taken_away_are_gone(edit: Write, mine: Path) -> None:
+    late = {kind: mine / kind / "late.py" for kind in ("algorithms", "losses", "datasets")}
+    for ask in (algorithms.get_algorithm, get_loss, datasets.load):
+        with pytest.raises(UserError, match=r"Unknown|no dataset"):
+            ask("late")
+    with pytest.raises(UserError):
+        load_experiments(config_with("late"), CONFIG)
+    for kind in late:
+        edit(kind, "late")
+    assert datasets.load("late", rows=20).X.shape == (20, 3)
+    assert [algorithms.get_algorithm("late").name, get_loss("late").name] == ["late", "late"]
+    (experiment,) = load_experiments(config_with("late"), CONFIG)
+    assert {job.dataset for job in experiment.jobs()} == {"late-all-seed0"}
+    for path in late.values():
+        path.unlink()
+    for names in (algorithms.names, losses.names, datasets.names):
+        assert "late" not in names()
+    with pytest.raises(UserError):
+        load_experiments(config_with("late"), CONFIG)
+
+
+def test_own_datasets_are_read_once_however_often_they_are_asked_for(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Path] = []
+    original = extensions.load
+    monkeypatch.setattr(extensions, "load", lambda path: (read.append(path), original(path))[1])
+    for _ in range(5):
+        assert "own_dataset" in datasets.names()
+        assert datasets.info("own_dataset").features == 3
+    assert read == [mine / "datasets/own_dataset.py"]
+
+
+def test_a_dataset_whose_file_changed_since_it_was_imported_is_not_loaded_as_the_old_one(edit: Write) -> None:
+    path = edit("datasets", "edited")
+    datasets.load("edited", rows=20)
+    path.write_text(path.read_text() + "\n# edited\n")
+    with pytest.raises(UserError, match=r"edited\.py has changed since it was imported: start Python anew"):
+        datasets.load("edited", rows=20)
+    assert datasets.load("digits").X.shape == (1797, 64), "the others are not touched"
+
+
+def test_every_command_that_looks_something_up_by_name_takes_folders_of_own_files(
+    mine: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folders of the option add up, and with those of the environment."""
+    create("algorithm", "theirs_too", tmp_path / "theirs")
+    create("algorithm", "from_outside", tmp_path / "outside")
+    np.savez("data.npz", X=np.array([[0.6, 0.0], [0.0, -0.6]] * 20), y=np.array([1.0, -1.0] * 20))
+    both = ("--extensions", "mine", "--extensions", "theirs")
+    privacy = ("--epsilon", 1, "--delta", 1e-5)
+    solved = ("--epsilon", "inf", "--delta", 1e-5)
+    commands = [
+        (("list", "algorithms", *both), ["own_algorithm", "theirs_too", "from_outside"]),
+        (("list", "losses", *both), ["mine/losses/own_loss.py"]),
+        (("list", "datasets", *both), ["mine/datasets/own_dataset.py"]),
+        (("account", "theirs_too", "--n", 100, "--d", 3, *privacy, "--loss", "own_loss", *both), ["theirs_too"]),
+        (("audit", "theirs_too", "--replicates", 1000, *both), ["epsilon_audited"]),
+        (("solve", "own_algorithm", "--data", "data.npz", *solved, "--loss", "own_loss", *both), ["own_algorithm"]),
+    ]
+    for command, parts in commands:
+        monkeypatch.setenv(extensions.VARIABLE, "outside")
+        outcome = run(*command)
+        assert (outcome.code, outcome.err) == (0, ""), outcome.err
+        assert all(part in outcome.out for part in parts)
+        monkeypatch.setenv(extensions.VARIABLE, "")
+        without = run(*(part for part in command if part not in {*both}))
+        assert without.code == 2 or not any(part in without.out for part in parts)
+
+
+@pytest.mark.parametrize(
+    ("folder", "sentence"),
+    [
+        ("nowhere", "The extension folder nowhere does not exist: make it, or correct the path."),
+        ("empty", "The extension folder empty has none of the folders algorithms, datasets, losses, experiments"),
+        (
+            "hollow",
+            "The extension folder hollow holds no file of your own in algorithms, datasets, losses, experiments",
+        ),
+        ("file", "The extension folder file does not exist"),
+    ],
+)
+def test_an_option_that_names_no_folder_of_own_files_is_bad_input(
+    folder: str, sentence: str, mine: Path, run: Run, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "hollow/algorithms").mkdir(parents=True)
+    (tmp_path / "hollow/algorithms/_helper.py").write_text("")
+    (tmp_path / "file").write_text("")
+    privacy = ("--epsilon", 1, "--delta", 1e-5)
+    for command in (
+        ("list", "targets"),
+        ("account", "dp_gd", "--n", 100, "--d", 3, *privacy),
+        ("audit", "dp_gd"),
+        ("solve", "dp_gd", "--data", "data.npz", *privacy),
+    ):
+        outcome = run(*command, "--extensions", "mine", "--extensions", folder)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert sentence in outcome.err
+        assert_one_sentence(outcome.err.removeprefix("dprepro: ").removesuffix("\n"))
 
 
 def test_helpers_and_tests_in_a_folder_are_no_algorithms(edit: Write, mine: Path) -> None:
@@ -239,9 +361,10 @@ BROKEN_LOSSES = {
 
 
 @pytest.mark.parametrize("name", BROKEN_LOSSES)
-def test_a_broken_loss_is_refused_with_one_sentence_that_names_its_file(name: str, edit: Write) -> None:
+def test_a_broken_loss_is_refused_with_one_sentence_that_names_its_file(name: str, edit: Write, run: Run) -> None:
     change, sentence = BROKEN_LOSSES[name]
     edit("losses", name, change)
+    assert run("list", "losses").code == 2
     assert_refused(lambda: get_loss(name), f"mine/losses/{name}.py", sentence)
 
 
@@ -258,6 +381,18 @@ def test_a_broken_dataset_is_refused_with_one_sentence_that_names_its_file(name:
     change, sentence = BROKEN_DATASETS[name]
     edit("datasets", name, change)
     assert_refused(datasets.names, f"mine/datasets/{name}.py", sentence)
+
+
+def test_an_own_dataset_that_breaks_a_promise_is_told_which_and_where(edit: Write) -> None:
+    edit("datasets", "too_long", ("bounded(X)", "(3 * bounded(X)).astype(np.float32)"))
+    with pytest.raises(RunFailed) as told:
+        datasets.load("too_long", rows=50)
+    assert_one_sentence(str(told.value))
+    assert re.search(
+        r"^The prepared dataset 'too_long' breaks a promise \(mine/datasets/too_long\.py\): "
+        r"the largest norm of a row is (2\.9\d+|3), in row \d+, promised is at most 1\.$",
+        str(told.value),
+    )
 
 
 @pytest.mark.parametrize("name", ["wyx17_fig1", "report", "certify", "curves", "klt25_gap"])

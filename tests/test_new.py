@@ -14,9 +14,9 @@ from dprepro import extensions
 from dprepro.new import create
 
 WRITTEN = {
-    "algorithm": ["algorithms/first_try.py", "tests/test_first_try.py"],
-    "dataset": ["datasets/first_try.py", "tests/test_first_try.py"],
-    "loss": ["losses/first_try.py", "tests/test_first_try.py"],
+    "algorithm": ["algorithms/first_try.py", "tests/test_algorithm_first_try.py"],
+    "dataset": ["datasets/first_try.py", "tests/test_dataset_first_try.py"],
+    "loss": ["losses/first_try.py", "tests/test_loss_first_try.py"],
     "experiment": ["experiments/first_try.yaml"],
 }
 
@@ -47,7 +47,7 @@ def test_it_writes_what_it_says_and_says_what_to_do(kind: str, run: Run, here: P
         text = (here / "mine" / file).read_text()
         assert not re.search(r"[Mm]y.?(algorithm|dataset|loss|experiment)", text, re.IGNORECASE)
         assert "first_try" in text or "FirstTry" in text
-    assert "extensions: [mine] in a configuration" in outcome.out
+    assert "DPREPRO_EXTENSIONS=mine, or --extensions mine of a command, or extensions: [mine] in a" in outcome.out
 
 
 def test_without_a_path_it_writes_into_extensions(run: Run, here: Path) -> None:
@@ -59,6 +59,16 @@ def test_the_tests_that_come_with_it_pass_as_they_stand() -> None:
     for kind in ("algorithm", "dataset", "loss"):
         create(kind, f"fresh_{kind}", Path("mine"))
     assert failed_tests(Path("mine")) == []
+
+
+def test_one_folder_holds_one_of_each_kind_under_one_name(run: Run, here: Path) -> None:
+    for kind in WRITTEN:
+        assert run("new", kind, "first_try", "--path", "mine").err == ""
+    assert failed_tests(Path("mine")) == []
+    # Each kind has tests of its own: a bug is told by those of the file it is in.
+    path = here / "mine/losses/first_try.py"
+    path.write_text(path.read_text().replace("return xp.tanh(s - y)", "return 0.9 * xp.tanh(s - y)"))
+    assert "test_the_derivative_is_that_of_the_value" in failed_tests(Path("mine"))
 
 
 CONVERGES = "test_without_noise_it_converges_to_the_optimum"

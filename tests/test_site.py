@@ -22,7 +22,7 @@ from documentation import ROOT, WRITTEN, schema_keys
 from support import require
 
 import dprepro
-from dprepro import algorithms, datasets
+from dprepro import algorithms, datasets, losses
 from dprepro.experiments import experiment_names
 
 # Where an element names what the browser fetches by itself; links that a reader may follow are not among them.
@@ -179,10 +179,10 @@ def test_the_reference_of_commands_has_every_verb_with_every_option(site):
 def test_a_default_of_zero_is_shown_and_a_bar_in_a_table_has_no_backslash(site):
     text = page_of(site, "command-line.html").text
     assert re.search(r"--seed SEED\s+of all randomness \(default: 0\)\s+0\s", text)
-    assert "algorithms|datasets|experiments|targets" in text
+    assert "algorithms|datasets|losses|experiments|targets" in text
 
 
-def test_the_catalogue_has_every_algorithm_with_its_letters_every_dataset_and_every_experiment(site):
+def test_the_catalogue_has_every_algorithm_with_its_letters_every_dataset_loss_and_experiment(site):
     page = page_of(site, "catalogue.html")
     assert {*algorithms.names(), *datasets.names()} <= page.anchors
     for name in algorithms.names():
@@ -190,8 +190,9 @@ def test_the_catalogue_has_every_algorithm_with_its_letters_every_dataset_and_ev
         for letter, facts in algorithms.get_algorithm(name).letters.items():
             assert re.search(rf"^{letter}$", section, re.MULTILINE), f"{name}: {letter}"
             assert facts.meaning in section
-    for name in experiment_names(ROOT / "config"):
+    for name in [*losses.names(), *experiment_names(ROOT / "config")]:
         assert re.search(rf"^{name}$", page.text, re.MULTILINE)
+    assert "parameter: width = 1; r^2 / 2 for |r| <= width" in page.text
 
 
 @pytest.mark.parametrize("name", reference.SCHEMAS)

@@ -11,7 +11,7 @@ from typing import Any
 
 from docstrings import as_markdown
 
-from dprepro import algorithms, datasets
+from dprepro import algorithms, datasets, losses
 from dprepro.cli import build_parser
 from dprepro.experiments import experiment_names, read_yaml
 
@@ -171,14 +171,20 @@ def _value(schema: Mapping[str, Any]) -> str:
 
 def catalogue(root: Path) -> Iterator[str]:
     """Yield the blocks of the page of everything that has a name."""
-    yield "# Algorithms, datasets, experiments"
-    yield "What `dprepro list algorithms`, `datasets` and `experiments` name, in full."
+    yield "# Algorithms, datasets, losses, experiments"
+    yield "What `dprepro list algorithms`, `datasets`, `losses` and `experiments` name, in full."
     yield "## Algorithms"
     for name in algorithms.names():
         yield from _algorithm(name)
     yield "## Datasets"
     for name in datasets.names():
         yield from _dataset(name)
+    yield "## Losses"
+    yield (
+        "Functions of t = <w, x> and the label y, unless they say otherwise. `NAME:0.5` sets the parameter, and "
+        "`moreau:BETA:NAME` is the Moreau envelope of a convex loss made of straight lines."
+    )
+    yield table(("name", "what it is"), ((code(name), losses.facts(losses.get_loss(name))) for name in losses.names()))
     yield "## Experiments"
     specs = {name: read_yaml(root / f"config/experiments/{name}.yaml") for name in experiment_names(root / "config")}
     rows = ((code(name), spec["paper"], spec.get("kind", "curves"), spec["title"]) for name, spec in specs.items())

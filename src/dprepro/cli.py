@@ -22,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     end_with_owner()
     options = build_parser().parse_args(arguments)
     try:
+        _use_extensions(options)
         options.command(options)
         sys.stdout.flush()
     except (UserError, RunFailed) as error:
@@ -45,6 +46,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(f"{extensions.told(error)} at {place}; correct this file of your own.")
         return UserError.exit_code
     return 0
+
+
+def _use_extensions(options: argparse.Namespace) -> None:
+    """Bring the folders that were given into use, before those of the environment."""
+    if given := getattr(options, "extensions", []):
+        from dprepro import extensions
+
+        extensions.use(given)
 
 
 def _say(sentence: str) -> None:
@@ -91,9 +100,16 @@ def _add(commands: Any, name: str, command: Callable[[argparse.Namespace], None]
     return parser
 
 
+def _add_extensions(parser: Any) -> None:
+    """Add the option of every command that looks for algorithms, datasets, losses or experiments by name."""
+    said = "a folder with files of your own; may be given again, and adds to DPREPRO_EXTENSIONS"
+    parser.add_argument("--extensions", action="append", type=Path, default=[], metavar="FOLDER", help=said)
+
+
 def _add_list(commands: Any) -> None:
     parser = _add(commands, "list", _list, "list what there is")
-    parser.add_argument("what", choices=("algorithms", "datasets", "experiments", "targets"))
+    _add_extensions(parser)
+    parser.add_argument("what", choices=("algorithms", "datasets", "losses", "experiments", "targets"))
 
 
 def _add_solve(commands: Any) -> None:
@@ -104,7 +120,7 @@ def _add_solve(commands: Any) -> None:
     parser.add_argument("--epsilon", type=_number, required=True, help="claimed epsilon; inf for no noise")
     parser.add_argument("--delta", type=_number, required=True, help="claimed delta")
     parser.add_argument("--variant", default="certified", help="published, certified or practical (default: certified)")
-    parser.add_argument("--loss", default="logistic", help="for example huber:0.5 (default: logistic)")
+    _add_loss(parser)
     parser.add_argument("--regularizer", type=_number, default=0.0, help="l2 strength (default: 0)")
     parser.add_argument("--l1", type=_number, default=0.0, help="l1 strength (default: 0)")
     parser.add_argument("--constraint", help="for example l2_ball:1.0")
@@ -116,6 +132,12 @@ def _add_solve(commands: Any) -> None:
     parser.add_argument("--dtype", default="float64", help="float64 or float32 (default: float64)")
     parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
     parser.add_argument("--out", type=Path, help="write w and trajectory to this .npz and the certificate to .json")
+    _add_extensions(parser)
+
+
+def _add_loss(parser: Any) -> None:
+    said = "such as huber:0.5, see: dprepro list losses (default: logistic)"
+    parser.add_argument("--loss", default="logistic", help=said)
 
 
 def _add_account(commands: Any) -> None:
@@ -126,11 +148,12 @@ def _add_account(commands: Any) -> None:
     parser.add_argument("--epsilon", type=_number, required=True, help="claimed epsilon; inf for no noise")
     parser.add_argument("--delta", type=_number, required=True, help="claimed delta")
     parser.add_argument("--variant", default="published", help="published, certified or practical (default: published)")
-    parser.add_argument("--loss", default="logistic", help="for example huber:0.5 (default: logistic)")
+    _add_loss(parser)
     parser.add_argument("--regularizer", type=_number, help="l2 strength (default: 0.01, 0 if none is taken)")
     parser.add_argument("--constraint", help="for example l2_ball:1.0")
     parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_extensions(parser)
 
 
 def _add_audit(commands: Any) -> None:
@@ -143,6 +166,7 @@ def _add_audit(commands: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of all randomness (default: 0)")
     parser.add_argument("--device", default="auto", help="auto, cpu or gpu")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    _add_extensions(parser)
 
 
 def _add_new(commands: Any) -> None:
@@ -274,6 +298,7 @@ def _list(options: argparse.Namespace) -> None:
     for line in {
         "algorithms": _algorithm_lines,
         "datasets": _dataset_lines,
+        "losses": _loss_lines,
         "experiments": _experiment_lines,
         "targets": _target_lines,
     }[options.what]():
@@ -327,6 +352,14 @@ def _dataset_lines() -> list[str]:
         f"{f.name:<22} {f.rows or 'any':>7} x {f.features or 'any':<4} {f.title}{_own_mark(mine, f.name)}"
         for f in facts
     ]
+
+
+def _loss_lines() -> list[str]:
+    from dprepro.losses import facts, get_loss, names, own
+
+    mine = own()
+    lines = [f"{name:<20} {facts(get_loss(name))}{_own_mark(mine, name)}" for name in names()]
+    return [*lines, "moreau:BETA:LOSS     convex, smooth; the Moreau envelope of a convex loss made of straight lines"]
 
 
 def _experiment_lines() -> list[str]:

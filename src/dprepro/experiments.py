@@ -570,31 +570,31 @@ def _check_method(method: Mapping[str, Any], where: str, place: str) -> None:
             f"In {where}: {place}.algorithm is 'jl_method', which may wrap any algorithm; write jl_<name>, so that its "
             "jobs run again when that one changes."
         )
-    if not _is_known(method["algorithm"], extensions.folders()):
+    if not _is_known(method["algorithm"], extensions.files(extensions.ALGORITHMS)):
         hint = _suggest(method["algorithm"], [*algorithms.names(), *peers.names()])
         raise UserError(f"In {where}: unknown algorithm {method['algorithm']!r} in {place}; {hint}")
     with _naming(f"In {where}: {place}"):
-        _algorithm(method["algorithm"], extensions.folders())
+        _algorithm(method["algorithm"], extensions.files(extensions.ALGORITHMS))
     _check_label(method, f"In {where}: {place}.label")
 
 
 @functools.cache
-def _is_known(algorithm: str, folders: tuple[Path, ...]) -> bool:
-    """Whether there is such an algorithm; methods by the hundred ask for few, and each answer lists a folder."""
+def _is_known(algorithm: str, own: tuple[Path, ...]) -> bool:
+    """Whether there is such an algorithm; methods by the hundred ask for few, and each answer lists the package."""
     from dprepro import algorithms
 
     return algorithms.is_known(algorithm)
 
 
 @functools.cache
-def _algorithm(name: str, folders: tuple[Path, ...]) -> Algorithm:
+def _algorithm(name: str, own: tuple[Path, ...]) -> Algorithm:
     from dprepro.algorithms import get_algorithm
 
     return get_algorithm(name)
 
 
 def _letters_checked(method: Mapping[str, Any], letters: Mapping[str, Any]) -> dict[str, Any]:
-    return _algorithm(method["algorithm"], extensions.folders()).check_letters(letters)
+    return _algorithm(method["algorithm"], extensions.files(extensions.ALGORITHMS)).check_letters(letters)
 
 
 def _check_dataset(dataset: Mapping[str, Any], where: str, parameters: Mapping[str, Any]) -> None:
@@ -621,7 +621,7 @@ def _check_label(algorithm: Mapping[str, Any], where: str) -> None:
     import dataclasses
     import string
 
-    plan_type = _algorithm(algorithm["algorithm"], extensions.folders()).plan_type
+    plan_type = _algorithm(algorithm["algorithm"], extensions.files(extensions.ALGORITHMS)).plan_type
     known = sorted(field.name for field in dataclasses.fields(plan_type))
     try:
         used = [name for _, name, _, _ in string.Formatter().parse(algorithm["label"]) if name is not None]

@@ -4,9 +4,9 @@ Such a folder has any of `algorithms/`, `datasets/` and `losses/` with Python fi
 what a file is follows from where it lies, and what it is called from its name, as in the package itself. A name that
 begins with `_` or `test_` is a helper's or a test's.
 
-The folders in use are those that the environment variable DPREPRO_EXTENSIONS names: jobs that this process starts see
-the same ones. Each folder is a Python package of its own, so that files find their helpers by `from ._helper import
-...` and two folders never get in each other's way.
+The folders in use are those that the environment variable DPREPRO_EXTENSIONS names, to which a configuration and the
+option --extensions of a command add: jobs that this process starts see the same ones. Each folder is a Python package
+of its own, so that files find their helpers by `from ._helper import ...` and two folders never meet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -32,7 +32,7 @@ _PACKAGE = "dprepro_extension_"
 
 def use(paths: Iterable[str | os.PathLike[str]]) -> None:
     """Put folders before those in use already, for this process and what it starts; paths are relative to here."""
-    wanted = [*(_checked(Path(path)) for path in paths), *folders()]
+    wanted = [*(_filled(Path(path)) for path in paths), *folders()]
     if wanted:
         os.environ[VARIABLE] = os.pathsep.join(str(folder) for folder in dict.fromkeys(wanted))
 
@@ -56,22 +56,42 @@ def _checked(path: Path) -> Path:
     return folder
 
 
+def _filled(path: Path) -> Path:
+    folder = _checked(path)
+    if not any(next(_listed(folder, kind), None) for kind in _SUFFIXES):
+        raise UserError(
+            f"The extension folder {path} holds no file of your own in {', '.join(_SUFFIXES)}: put one there, "
+            "or correct the path."
+        )
+    return folder
+
+
+def _listed(folder: Path, kind: str) -> Iterator[Path]:
+    """Yield the files of a kind in an extension folder, in the order of their names, without helpers and tests."""
+    for path in sorted((folder / kind).glob(f"*{_SUFFIXES[kind]}")):
+        if not path.name.startswith(("_", "test_")):
+            yield path
+
+
 def found(kind: str, taken: Collection[str] = ()) -> dict[str, Path]:
     """Return the own files of a kind by name; `taken` are the built-in names, which none of them may have."""
-    files: dict[str, Path] = {}
+    own: dict[str, Path] = {}
     for folder in folders():
-        for path in sorted((folder / kind).glob(f"*{_SUFFIXES[kind]}")):
-            if path.name.startswith(("_", "test_")):
-                continue
+        for path in _listed(folder, kind):
             name = path.stem
             if problem := name_problem(name):
                 raise UserError(f"The file {shown(path)} has a name that will not do: {problem}.")
             if name in taken:
                 raise UserError(f"The file {shown(path)} has the name of a built-in one, {name!r}: rename it.")
-            if name in files:
-                raise UserError(f"The files {shown(files[name])} and {shown(path)} have one name: rename one of them.")
-            files[name] = path
-    return files
+            if name in own:
+                raise UserError(f"The files {shown(own[name])} and {shown(path)} have one name: rename one of them.")
+            own[name] = path
+    return own
+
+
+def files(kind: str) -> tuple[Path, ...]:
+    """Return the own files of a kind: what was learned from them holds as long as these are the same."""
+    return tuple(found(kind).values())
 
 
 def name_problem(name: str) -> str:

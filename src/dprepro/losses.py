@@ -675,6 +675,11 @@ def built_in() -> dict[str, type[Loss]]:
     return LOSSES | VECTOR_LOSSES | NONSMOOTH_LOSSES
 
 
+def names() -> list[str]:
+    """Return the names of all losses, own ones included, in alphabetical order."""
+    return sorted([*built_in(), *own()])
+
+
 def own() -> dict[str, Path]:
     """Return the files of the user's own losses by name."""
     return extensions.found(extensions.LOSSES, reserved_names())
@@ -723,6 +728,16 @@ def _complaint(loss: object, name: str) -> str:
 def parameters(loss: type[Loss]) -> list[str]:
     """Return the names of the loss's parameters: none or one."""
     return [field.name for field in fields(loss)]  # type: ignore[arg-type]
+
+
+def facts(loss: Loss) -> str:
+    """Return in one line what a loss is: whether it is convex and smooth, its parameter, and what its class says."""
+    kind = f"{'convex' if loss.convex else 'not convex'}, {'smooth' if loss.smooth else 'not smooth'}"
+    chosen = [f"parameter: {name} = {spelled(getattr(loss, name))}" for name in parameters(type(loss))]
+    text = (type(loss).__doc__ or "").strip()
+    # A dataclass without a text has its signature for one.
+    said = [] if text.startswith(f"{type(loss).__name__}(") else text.splitlines()[:1]
+    return "; ".join([kind, *chosen, *said])
 
 
 def spelled(number: float) -> str:

@@ -16,11 +16,12 @@ from dprepro.errors import UserError
 from dprepro.files import write_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
-# What there is to write: for each file its template, and where it goes in the extension folder.
+# What there is to write: for each file its template, and where it goes in the extension folder. The kind is a part of a
+# test's name, so that one folder can hold an algorithm, a dataset and a loss of one name.
 _FILES = {
-    "algorithm": {"algorithm.py": "algorithms/{name}.py", "test_algorithm.py": "tests/test_{name}.py"},
-    "dataset": {"dataset.py": "datasets/{name}.py", "test_dataset.py": "tests/test_{name}.py"},
-    "loss": {"loss.py": "losses/{name}.py", "test_loss.py": "tests/test_{name}.py"},
+    "algorithm": {"algorithm.py": "algorithms/{name}.py", "test_algorithm.py": "tests/test_algorithm_{name}.py"},
+    "dataset": {"dataset.py": "datasets/{name}.py", "test_dataset.py": "tests/test_dataset_{name}.py"},
+    "loss": {"loss.py": "losses/{name}.py", "test_loss.py": "tests/test_loss_{name}.py"},
     "experiment": {"experiment.yaml": "experiments/{name}.yaml"},
 }
 
@@ -68,7 +69,8 @@ def next_steps(kind: str, folder: Path, files: list[Path]) -> list[str]:
     lines = [f"written     {path}" for path in files]
     if len(files) > 1:
         lines.append(f"test        python -m pytest {shlex.quote(str(files[-1]))}")
-    use = f"export {extensions.VARIABLE}={shlex.quote(str(folder))}"
+    quoted = shlex.quote(str(folder))
+    use = f"export {extensions.VARIABLE}={quoted}, or --extensions {quoted} of a command"
     lines.append(f"use         {use}, or extensions: [{folder}] in a configuration")
     name = files[0].stem
     tried = {

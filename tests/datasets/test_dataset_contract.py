@@ -2,16 +2,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from support import assert_one_sentence
 
 from dprepro import datasets
-from dprepro.datasets.records import Definition, Prepared
+from dprepro.datasets.records import Definition, Population, Prepared
 from dprepro.errors import RunFailed, UserError
 
+ZEROS, ONES = np.zeros((3, 2), np.float32), np.ones(3, np.float32)
 SIZES = {"covertype": 5000}
 REAL = [name for name in datasets.names() if datasets.info(name).rows is not None]
 POPULATIONS = [name for name in datasets.names() if name.startswith("population_")]
@@ -161,20 +164,92 @@ def test_unknown_parameters_are_refused_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("X", "y"),
+    ("X", "y", "said"),
     [
-        (np.full((3, 2), 0.8, np.float32), np.ones(3, np.float32)),
-        (np.zeros((3, 2), np.float64), np.ones(3, np.float32)),
-        (np.zeros((3, 2), np.float32), np.full(3, 0.5, np.float32)),
-        (np.zeros((3, 2), np.float32), np.ones(4, np.float32)),
-        (np.full((3, 2), np.nan, np.float32), np.ones(3, np.float32)),
+        (
+            np.array([[0.1, 0.2], [0.6, 0.9]], np.float32),
+            ONES[:2],
+            "the largest norm of a row is 1.08166538, in row 1, promised is at most 1",
+        ),
+        (np.zeros((3, 2), np.float64), ONES, "X is of the type float64, promised is float32"),
+        (ZEROS, np.ones(3), "y is of the type float64, promised is float32"),
+        (ZEROS, np.array([0, 1, 2], np.float32), "the labels are 0, 1, 2, promised are -1 and 1"),
+        (
+            np.zeros((9, 2), np.float32),
+            np.arange(9, dtype=np.float32),
+            "the labels are 0, 1, 2, 3, 4, 4 more, promised are -1 and 1",
+        ),
+        (ZEROS, ONES[:2], "y has the shape (2,), promised is (3,), one label for each row of X (3, 2)"),
+        (ONES, ONES, "X has the shape (3,), promised are two axes, (rows, features)"),
+        (
+            ZEROS.T.copy().T,
+            ONES,
+            "X does not lie in memory row by row, as promised: numpy.ascontiguousarray makes it so",
+        ),
+        (
+            np.full((3, 2), np.nan, np.float32),
+            ONES,
+            "the largest norm of a row is nan, in row 0, promised is at most 1",
+        ),
+        ([[0.0]], ONES, "X is an object of the class list, promised is a NumPy array of shape (rows, features)"),
     ],
-    ids=["rows too long", "double precision", "labels inside", "lengths differ", "not a number"],
+    ids=[
+        "rows too long",
+        "double precision",
+        "labels in double precision",
+        "other labels",
+        "many other labels",
+        "lengths differ",
+        "one axis",
+        "columns first",
+        "not a number",
+        "a list",
+    ],
 )
-def test_a_dataset_file_that_breaks_the_promises_is_stopped(
-    X: np.ndarray, y: np.ndarray, monkeypatch: pytest.MonkeyPatch
+def test_a_dataset_file_that_breaks_a_promise_is_stopped_and_told_which_with_the_numbers(
+    X: np.ndarray, y: np.ndarray, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = Definition(datasets.info("digits"), lambda rows, seed: Prepared(X, y, "generated"))
+    assert_told(said, Prepared(X, y, "generated"), monkeypatch)
+
+
+def assert_told(said: str, prepared: object, monkeypatch: pytest.MonkeyPatch, task: str = "classification") -> None:
+    broken = Definition(dataclasses.replace(datasets.info("digits"), task=task), lambda rows, seed: prepared)
     monkeypatch.setattr(datasets, "_definitions", lambda: {"digits": broken})
-    with pytest.raises(RunFailed, match="'digits' breaks its promised shape, norms or labels"):
+    with pytest.raises(RunFailed, match=re.escape(f"The prepared dataset 'digits' breaks a promise: {said}.")) as told:
         datasets.load("digits")
+    assert_one_sentence(str(told.value))
+
+
+def test_a_prepare_that_returns_no_arrays_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert_told("its prepare returned nothing, promised is an object of the class Prepared", None, monkeypatch)
+
+
+def test_labels_of_a_regression_that_are_too_large_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = np.array([-0.5, 1.25, 0.0], np.float32)
+    said = "the labels go from -0.5 to 1.25, promised are -1 to 1"
+    assert_told(said, Prepared(ZEROS, y, "generated"), monkeypatch, task="regression")
+
+
+@pytest.mark.parametrize(
+    ("population", "said"),
+    [
+        (
+            Population(np.full(3, 0.25), 10),
+            "its probabilities have the least 0.25 and the sum 0.75, promised are >= 0 and 1",
+        ),
+        (
+            Population(np.full(2, 0.5), 10),
+            "its probabilities are float64 of shape (2,), promised is float64 of shape (3,)",
+        ),
+        (
+            Population(np.full(3, 1 / 3), 10, row_norm=2.0, row_sup=0.5),
+            "the largest entry of X has the size 1, promised is at most 0.5",
+        ),
+    ],
+    ids=["sum", "number", "largest entry"],
+)
+def test_a_population_that_breaks_a_promise_is_told_which(
+    population: Population, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = np.array([[0, 1], [0, 0], [0, 0]], np.float32)
+    assert_told(said, Prepared(X, ONES, "generated", population), monkeypatch)

@@ -16,19 +16,16 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dprepro import extensions
 from dprepro.datasets.preparation import whole_number
-from dprepro.datasets.records import Dataset, DatasetInfo, Definition, Population, Prepared
+from dprepro.datasets.promises import ROW_NORM, broken_promise
+from dprepro.datasets.records import Dataset, DatasetInfo, Definition, Population
 from dprepro.errors import RunFailed, UserError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = ["Dataset", "DatasetInfo", "Population", "check_parameters", "info", "load", "module_of", "names"]
 
-ROW_NORM = 1.0
 _LABEL_VALUES: dict[str, tuple[float, ...]] = {"classification": (-1.0, 1.0), "regression": ()}
 
 
@@ -54,11 +51,14 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, repeated: bool = 
     `parameters` are the dataset's own, such as `split` of "adult" or `features` of "synthetic_logistic".
     """
     definition = _definition(name)
+    if path := own().get(name):
+        extensions.load(path)  # which refuses a file that has changed since its definitions were read
     if rows is not None:
         rows = whole_number("rows", rows, 1)
     check_parameters(name, parameters)
     prepared = definition.prepare(rows, whole_number("seed", seed, 0), **parameters)
-    _check(definition.info, prepared)
+    if problem := broken_promise(definition.info, prepared):
+        raise RunFailed(f"The prepared dataset {name!r} breaks a promise{_place(name)}: {problem}.")
     checksum = hashlib.sha256(prepared.X.data)
     checksum.update(prepared.y.data)
     population = _repeated(name, prepared.population) if repeated else prepared.population
@@ -79,6 +79,12 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, repeated: bool = 
     )
 
 
+def _place(name: str) -> str:
+    """Return where an own dataset is to be corrected."""
+    path = own().get(name)
+    return f" ({extensions.shown(path)})" if path else ""
+
+
 def _repeated(name: str, population: Population | None) -> Population:
     if population is None or population.sphere is not None or population.law is not None:
         raise UserError(f"The dataset {name!r} has no atoms that its records could be copies of: drop repeated.")
@@ -93,11 +99,12 @@ def module_of(name: str) -> str:
 
 def own() -> dict[str, Path]:
     """Return the files of the user's own datasets by the names of these."""
-    return {name: path for name, (_, path) in _own(extensions.folders()).items()}
+    return {name: path for name, (_, path) in _own(extensions.files(extensions.DATASETS)).items()}
 
 
 def _definitions() -> Mapping[str, Definition]:
-    mine = {name: definition for name, (definition, _) in _own(extensions.folders()).items()}
+    files = extensions.files(extensions.DATASETS)
+    mine = {name: definition for name, (definition, _) in _own(files).items()}
     return {**built_in(), **mine}
 
 
@@ -110,10 +117,10 @@ def built_in() -> Mapping[str, Definition]:
 
 
 @functools.cache
-def _own(folders: tuple[Path, ...]) -> Mapping[str, tuple[Definition, Path]]:
-    """Return the definitions in the files of the extension folders, each with its file."""
+def _own(files: tuple[Path, ...]) -> Mapping[str, tuple[Definition, Path]]:
+    """Return the definitions in own files, each with its file; a file that is new in a folder makes it look again."""
     found: dict[str, tuple[Definition, Path]] = {}
-    for path in extensions.found(extensions.DATASETS).values():
+    for path in files:
         where = f"The file {extensions.shown(path)}"
         definitions = getattr(extensions.load(path), "DATASETS", None)
         if not isinstance(definitions, tuple | list) or not definitions:
@@ -152,28 +159,3 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
             f"The dataset {definition.info.name!r} has no parameter {', '.join(unknown)}: "
             f"it takes {', '.join(known) or 'none'} besides rows and seed."
         )
-
-
-def _check(info: DatasetInfo, prepared: Prepared) -> None:
-    """Refuse arrays that break the promise of `Dataset`: privacy is accounted on the strength of it."""
-    import numpy as np
-
-    X, y, population = prepared.X, prepared.y, prepared.population
-    row_norm, label_bound = (population.row_norm, population.label_bound) if population else (ROW_NORM, 1.0)
-    shapes = X.ndim == 2 and X.flags.c_contiguous and y.shape == X.shape[:1]
-    types = X.dtype == np.float32 and y.dtype == np.float32
-    norms = np.sqrt(np.einsum("ij,ij->i", X, X, dtype=np.float64))
-    labels = bool(np.all(np.abs(y) <= label_bound if info.task == "regression" else np.abs(y) == 1))
-    if not (shapes and types and bool(np.all(norms <= row_norm)) and labels and _is_distribution(X, population)):
-        raise RunFailed(f"The prepared dataset {info.name!r} breaks its promised shape, norms or labels.")
-
-
-def _is_distribution(X: np.ndarray, population: Population | None) -> bool:
-    """Whether the population, if there is one, has a probability for every row and keeps its bound in the sup norm."""
-    import numpy as np
-
-    if population is None:
-        return True
-    p = population.probabilities
-    proper = p.dtype == np.float64 and p.shape == X.shape[:1] and bool(np.all(p >= 0.0)) and abs(p.sum() - 1.0) < 1e-12
-    return proper and bool(np.all(np.abs(X) <= population.row_sup))
