@@ -319,11 +319,13 @@ def test_no_gpu_is_said_plainly_and_is_a_failure_only_if_one_was_asked_for(monke
     monkeypatch.delenv("DPREPRO_DEVICE", raising=False)
     monkeypatch.setattr(selftest, "gpu_problem", lambda: "there is none")
     monkeypatch.setattr("dprepro.arrays.gpu_problem", lambda: "there is none")
-    assert outcome_of("backend: GPU").seen == "none is used: there is none"
-    assert outcome_of("backend: GPU", device="cpu").ok
-    assert_fails("backend: GPU", "A GPU was asked for by the argument, but there is none", device="gpu")
-    monkeypatch.setenv("DPREPRO_DEVICE", "gpu")
-    assert_fails("backend: GPU", "asked for by DPREPRO_DEVICE")
+    for name in ("backend: GPU", "backend: GPU kernels"):
+        monkeypatch.delenv("DPREPRO_DEVICE", raising=False)
+        assert outcome_of(name).seen == "none is used: there is none"
+        assert outcome_of(name, device="cpu").ok
+        assert_fails(name, "A GPU was asked for by the argument, but there is none", device="gpu")
+        monkeypatch.setenv("DPREPRO_DEVICE", "gpu")
+        assert_fails(name, "asked for by DPREPRO_DEVICE")
 
 
 @pytest.mark.parametrize(("factor", "agrees"), [(1.0, True), (1.001, False)])

@@ -25,16 +25,18 @@ from dprepro import datasets
 from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Algorithm, Plan, Setting
 from dprepro.algorithms.dp_gd import DPGD
-from dprepro.arrays import Backend, get_backend, gpu_problem, single_blas_thread, wished_device
+from dprepro.arrays import DTYPES, Backend, get_backend, gpu_problem, single_blas_thread, wished_device
 from dprepro.datasets.sources import cache_folder
 from dprepro.errors import RunFailed, UserError
 from dprepro.files import jsonable
 from dprepro.geometry import get_set
+from dprepro.kernels import GRADIENT, NOISE, SELECTION, STEPS, TREE
 from dprepro.losses import get_loss
 from dprepro.privacy.accounting import gaussian_epsilon
 from dprepro.privacy.audit import audit
 from dprepro.privacy.certificate import certify
-from dprepro.privacy.mechanisms import GaussianMechanism
+from dprepro.privacy.events import SelectionEvent, TreeEvent
+from dprepro.privacy.mechanisms import GaussianMechanism, SelectionMechanism, Slots, TreeMechanism
 from dprepro.problems import make_risk
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.regularizers import get_regularizer
@@ -86,6 +88,7 @@ def checks(device: str = "auto") -> list[Check]:
         Check("backend: replicates in company", check_company),
         Check("backend: single precision", check_single_precision),
         Check("backend: GPU", partial(check_gpu, device)),
+        Check("backend: GPU kernels", partial(check_kernels, device)),
     ]
 
 
@@ -356,17 +359,25 @@ class SeededRun:
 
     def run(self, backend: Backend, replicates: Sequence[int] = (0, 1)) -> tuple[Plan, np.ndarray, np.ndarray]:
         """Return the plan, and outputs and objectives of the replicates."""
-        data = datasets.load("breast_cancer")
-        spec = ProblemSpec(
-            n=len(data.y),
-            d=data.X.shape[1],
-            loss=get_loss(self.loss),
-            regularizer=get_regularizer(self.l2),
-            constraint=get_set(self.constraint),
-        )
-        plan = get_algorithm(self.algorithm).plan(Setting(spec, 2.0, DELTA, "published"), **self.letters)
-        result = execute(plan, make_risk(spec, data.X, data.y, backend), seed=2017, replicates=replicates)
+        risk = _breast_cancer(backend, self.loss, self.l2, self.constraint)
+        plan = get_algorithm(self.algorithm).plan(Setting(risk.spec, 2.0, DELTA, "published"), **self.letters)
+        result = execute(plan, risk, seed=2017, replicates=replicates)
         return plan, result.w, result.final_objective
+
+
+def _breast_cancer(
+    backend: Backend, loss: str = "logistic", l2: float = 0.1, constraint: str | None = None
+) -> EmpiricalRisk:
+    """Return the problem on `breast_cancer`."""
+    data = datasets.load("breast_cancer")
+    spec = ProblemSpec(
+        n=len(data.y),
+        d=data.X.shape[1],
+        loss=get_loss(loss),
+        regularizer=get_regularizer(l2),
+        constraint=get_set(constraint),
+    )
+    return make_risk(spec, data.X, data.y, backend)
 
 
 SEEDED_RUNS = (
@@ -494,11 +505,108 @@ def check_single_precision() -> str:
     return f"NumPy in float32 is {apart:.1e} away from float64"
 
 
+def _no_gpu(device: str) -> str:
+    """Return why no GPU is looked at; nothing if one is there or was asked for."""
+    wish, _ = wished_device(device, None)
+    if wish == "cpu":
+        return "not looked at, the CPU was asked for"
+    return f"none is used: {gpu_problem()}" if wish == "auto" and gpu_problem() else ""
+
+
 def check_gpu(device: str) -> str:
     """Run the same problem on the GPU if there is one; it is an error only if one was asked for."""
-    wish, _ = wished_device(device, None)
-    if wish == "cpu" or (wish == "auto" and gpu_problem()):
-        return "not looked at, the CPU was asked for" if wish == "cpu" else f"none is used: {gpu_problem()}"
+    if reason := _no_gpu(device):
+        return reason
     apart = _difference(get_backend("cpu", "float64"), get_backend(device, "float64"))
     require(apart <= DEVICE_TOLERANCE, f"the GPU is {apart:.1e} away from the CPU, allowed is {DEVICE_TOLERANCE:g}")
     return f"CuPy is {apart:.1e} away from NumPy"
+
+
+# Replicates that the work of kernels is done for; the second one is an empty slot, which has no noise.
+_TRIED = (0, None, 5)
+
+
+def _noise(backend: Backend) -> np.ndarray:
+    slots = Slots(2017, _TRIED, backend)
+    return backend.to_host(slots.normals(slots.streams("selftest"), first=3, steps=40, d=37, scale=0.7))
+
+
+def _full_gradient(backend: Backend) -> np.ndarray:
+    """More replicates than a block of the kernel takes, and rows that do not fill its last one."""
+    risk = _breast_cancer(backend)
+    points = 3.0 * np.random.default_rng(1).standard_normal((9, risk.spec.d))
+    return backend.to_host(risk.gradient(backend.asarray(points)))
+
+
+def _steps(algorithm: str, letters: Mapping[str, Any], backend: Backend) -> np.ndarray:
+    risk = _breast_cancer(backend)
+    plan = get_algorithm(algorithm).plan(Setting(risk.spec, 2.0, DELTA, "published"), **letters)
+    return execute(plan, risk, seed=2017, replicates=range(3)).w
+
+
+def _noisy_maxima(backend: Backend) -> np.ndarray:
+    """Places of maxima with either noise; the empty slot has equal scores once, of which the first is to be found."""
+    scores = np.random.default_rng(2).standard_normal((40, len(_TRIED), 45))
+    scores[31, 1, :] = 0.25
+    found = []
+    for noise in ("laplace", "gumbel"):
+        event = SelectionEvent("selftest", noise, 0.5, 1.0, len(scores))
+        mechanism = SelectionMechanism(event, Slots(2017, _TRIED, backend))
+        found += [backend.to_host(mechanism.largest(backend.asarray(one))) for one in scores]
+    return np.array(found, dtype=np.float64)
+
+
+def _tree_sums(backend: Backend) -> np.ndarray:
+    """All prefix sums of two trees."""
+    trees = np.random.default_rng(3).standard_normal((2, 13, len(_TRIED), 6))
+    mechanism = TreeMechanism(TreeEvent("selftest", 0.4, 1.0, 13, 2), 6, Slots(2017, _TRIED, backend))
+    sums = []
+    for tree in trees:
+        mechanism.start()
+        sums += [backend.to_host(mechanism.add(backend.asarray(leaf))) for leaf in tree]
+    return np.array(sums)
+
+
+@dataclass(frozen=True)
+class KernelCase:
+    """A kind of work that kernels do: a function that does some of it on a backend, and how far results may differ.
+
+    `tolerance` is relative, for float64 and float32. Noise is drawn in single precision in either; what has none is
+    held to the rounding of its own precision.
+    """
+
+    name: str
+    work: str
+    results: Callable[[Backend], np.ndarray]
+    tolerance: tuple[float, float] = (1e-5, 1e-4)
+
+
+KERNEL_CASES = (
+    KernelCase("noise", NOISE, _noise, (1e-5, 1e-5)),
+    KernelCase("full gradient", GRADIENT, _full_gradient, (1e-12, 1e-5)),
+    KernelCase("steps of SGD", STEPS, partial(_steps, "dp_sgd", {"T": 61, "output": "suffix"})),
+    KernelCase("steps of SVRG", STEPS, partial(_steps, "dp_svrg", {"T": 2, "m": 40, "eta": 0.3, "r": 0.05})),
+    KernelCase("noisy maximum", SELECTION, _noisy_maxima, (0.0, 0.0)),
+    KernelCase("tree noise", TREE, _tree_sums, (1e-5, 1e-5)),
+)
+
+
+def check_kernels(device: str) -> str:
+    """Let every kernel do its work on the GPU, in both precisions, and compare with NumPy on the CPU."""
+    if reason := _no_gpu(device):
+        return reason
+    worst = 0.0
+    for dtype in reversed(DTYPES):
+        for case in KERNEL_CASES:
+            # Anew for each case: its kernels note what they did.
+            backend = get_backend(device, dtype)
+            require(backend.kernels is not None, "the GPU has no kernels")
+            backend.kernels.check()  # type: ignore[union-attr]  # or the line before has raised
+            ours, theirs = case.results(get_backend("cpu", dtype)), case.results(backend)
+            how = backend.kernels.paths.get(case.work, "no kernel was asked")  # type: ignore[union-attr]
+            require(how == "kernel", f"{case.name} in {dtype} was not done by a kernel: {how}")
+            apart = float(np.max(np.abs(ours - theirs)) / np.max(np.abs(ours)))
+            allowed = case.tolerance[dtype == "float32"]
+            require(apart <= allowed, f"{case.name} in {dtype} is {apart:.1e} away from NumPy, allowed is {allowed:g}")
+            worst = max(worst, apart)
+    return f"{', '.join(case.name for case in KERNEL_CASES)}: at most {worst:.1e} away from NumPy in both precisions"
