@@ -29,7 +29,7 @@ def executable() -> str | None:
 
 
 class Chromium:
-    """One browser with one page, which has no network; `messages` holds all that the page's console said."""
+    """One browser with one page, which has no network; `events` holds all that it told of the page."""
 
     def __init__(self, program: str) -> None:
         self._profile = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
@@ -122,10 +122,6 @@ class Chromium:
         """Print the page."""
         printed = self.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)
         return base64.b64decode(printed["data"])
-
-    def screenshot(self) -> bytes:
-        """Return what is in sight, as a PNG."""
-        return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     @property
     def complaints(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 from collections.abc import Callable
@@ -93,7 +94,7 @@ def smoothed_gradient(risk: SpikedPopulation, W: np.ndarray, alpha: float, nodes
 
 
 class Transcript(Execution):
-    """Keeps the noise, so that a second, plain implementation can replay it."""
+    """Keeps the noise, with the records drawn beside it, so that a second, plain implementation can replay it."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -101,12 +102,13 @@ class Transcript(Execution):
 
     def gaussian(self, label):
         mechanism = super().gaussian(label)
-        source = mechanism.noise
-
-        def kept(releases):
-            for noise in source(releases):
-                self.draws.append(np.array(noise))
-                yield noise
-
-        mechanism.noise = kept
+        mechanism.noise, mechanism.sampled = self._kept(mechanism.noise), self._kept(mechanism.sampled)
         return mechanism
+
+    def _kept(self, source):
+        def generate(releases):
+            for item in source(releases):
+                self.draws.append(copy.deepcopy(item))
+                yield item
+
+        return generate

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from dprepro import datasets
 from dprepro.errors import RunFailed, UserError
-from dprepro.lower_bounds import best_copies, bias, bias_bound, mean_bound
+from dprepro.lower_bounds import bias, bias_bound, mean_bound
 from dprepro.privacy.accounting import gaussian_delta
 from dprepro.tables import abg23_lower_bounds as lower_bounds_table
 from dprepro.vector_losses import HuberMean
@@ -47,20 +47,9 @@ def test_no_rule_on_the_samples_beats_the_sampling_bound_and_the_best_one_meets_
     assert best >= bias_bound(n).explicit * (1 - 1e-12)
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_the_number_of_copies_is_the_best_one(epsilon):
-    n, d = 4096, 17
-    found = best_copies(n, d, epsilon, DELTA)
-    explicit = [mean_bound(n, d, epsilon, DELTA, k).explicit for k in range(1, n // (d - 1) + 1)]
-    assert found == 1 + int(np.argmax(explicit))
-
-
 def test_too_many_records_for_the_signs_are_refused():
     with pytest.raises(UserError, match="do not fit"):
         mean_bound(15, 17, 1.0, DELTA, 1)
-    with pytest.raises(UserError, match="do not fit"):
-        best_copies(15, 17, 1.0, DELTA)
-    assert best_copies(16, 17, 0.01, DELTA) == 1
 
 
 def test_without_privacy_there_is_no_privacy_bound():
@@ -454,4 +443,6 @@ def test_the_experiment_has_a_bound_for_every_problem_and_the_best_number_of_cop
             assert lower_bounds_table.bound_at(problem, {**point, "delta": spec["delta"]}).explicit > 0.0
             if "d" in base:
                 copies = problem["dataset"]["parameters"]["copies"]
-                assert copies == best_copies(n, base["d"], base["epsilon"], spec["delta"])
+                fitting = range(1, n // (base["d"] - 1) + 1)
+                bounds = [mean_bound(n, base["d"], base["epsilon"], spec["delta"], k).explicit for k in fitting]
+                assert copies == fitting[int(np.argmax(bounds))]

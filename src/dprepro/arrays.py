@@ -73,6 +73,10 @@ class Backend:
             return "gpu"
         return "cpu" if self.name == "numpy" else str(self.device)
 
+    def facts(self) -> dict[str, str]:
+        """Return what is recorded with every result."""
+        return {"backend": self.name, "device": self.device_name, "why": self.why, "dtype": self.dtype_name}
+
     def with_dtype(self, dtype_name: str) -> Backend:
         """Return the same backend with another floating-point type."""
         return replace(self, dtype_name=_checked_dtype(dtype_name))

@@ -101,15 +101,6 @@ def mean_bound(n: int, d: int, epsilon: float, delta: float, copies: int, L0: fl
     return LowerBound(explicit, shape)
 
 
-def best_copies(n: int, d: int, epsilon: float, delta: float) -> int:
-    """Return the number k of records for each sign, k (d - 1) <= n, with the largest explicit bound."""
-    if not 2 <= d <= n + 1:
-        raise UserError(f"{d} - 1 signs with a record each do not fit into n = {n}: give 2 <= d <= n + 1.")
-    # k/(1 + e^(k epsilon)) is largest at k epsilon = 1.28, and delta only makes large k worse.
-    enough = min(n // (d - 1), math.ceil(2.0 / epsilon))
-    return max(range(1, enough + 1), key=lambda k: _hidden(k, epsilon, delta))
-
-
 def _hidden(k: int, epsilon: float, delta: float) -> float:
     """Return k (1 - delta_k)/(1 + e^(k epsilon)), at least 0: what k records hide together."""
     if k * epsilon > 700.0:

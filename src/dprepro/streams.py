@@ -67,7 +67,7 @@ class _Words:
 
 
 class Streams:
-    """The streams of some replicates for one purpose (`noise`, `sampling`, ...).
+    """The streams of some replicates for one purpose (`noise:LABEL`, `output`, ...).
 
     Numbers come in blocks over steps with one row per slot; `replicates[k]` is the replicate in slot k, and None
     marks an empty slot, whose numbers are all zero.

@@ -23,13 +23,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from workflow.conftest import PARTS, PATIENCE_SECONDS, ROOT, SMOKE, Checkout  # noqa: E402
+from workflow.conftest import PATIENCE_SECONDS, SMOKE, Checkout, copy_of_this_checkout  # noqa: E402
 
 KINDS = ("Snakemake", "the whole group", "a worker")
 # What no removal of others' results changes: these must not be touched.
@@ -38,35 +37,20 @@ KEPT = ("datasets/*", "plans/*/*", "optima/*/*", "runs/*/*", "sweeps/*/*", "priv
 STARTUP_SECONDS = 4.0
 
 
-@dataclass(frozen=True)
-class Task:
-    """What is made: a configuration and targets."""
-
-    config: str
-    targets: tuple[str, ...] = ()
-
-    def command(self, checkout: Checkout, cores: int) -> list[str]:
-        """Return the command line."""
-        command = checkout.command(*self.targets, config=self.config)
-        command[command.index("--cores") + 1] = str(cores)
-        return command
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the trial and return an exit code: 0 if every rerun completed with the same results."""
     options = _options(arguments)
     chance = random.Random(options.seed)
     folder = Path(options.folder or tempfile.mkdtemp(prefix="kill-at-random-"))
-    task = Task(options.config, tuple(options.targets))
-    reference, own = _copy(folder / "reference"), folder / "killed"
+    reference, own = copy_of_this_checkout(folder / "reference"), folder / "killed"
     started = time.monotonic()
-    _finish(task, reference, options.cores)
+    _finish(reference, options)
     _say(f"the reference took {time.monotonic() - started:.0f} s in {folder}")
     shutil.rmtree(own, ignore_errors=True)
     checkout = reference.copy(own)
     for number in range(1, options.kills + 1):
         kind = KINDS[number % len(KINDS)] if options.in_turn else chance.choice(KINDS)
-        while not (told := _round(task, checkout, kind, options, chance)):
+        while not (told := _round(checkout, kind, options, chance)):
             pass
         differences = compare(checkout, reference)
         _say(f"kill {number} of {options.kills}: {told}; {len(differences)} files differ")
@@ -94,29 +78,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _copy(folder: Path) -> Checkout:
-    """Return a copy of this checkout, with results only if there was one in its place before."""
-    for part in PARTS:
-        source, target = ROOT / part, folder / part
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir() and not source.is_symlink():
-            ignored = shutil.ignore_patterns("__pycache__")
-            shutil.copytree(source, target, symlinks=True, ignore=ignored, dirs_exist_ok=True)
-        else:
-            target.unlink(missing_ok=True)
-            shutil.copy2(source, target, follow_symlinks=False)
-    return Checkout(folder)
-
-
-def _round(task: Task, checkout: Checkout, kind: str, options: argparse.Namespace, chance: random.Random) -> str:
+def _round(checkout: Checkout, kind: str, options: argparse.Namespace, chance: random.Random) -> str:
     """Remove, start, kill, rerun and check; return what was done, or nothing if the run ended before it was killed."""
     removed = _remove_some(checkout, options.share, chance)
     whole = _identities(checkout)
-    when = _start_and_kill(task, checkout, kind, options.cores, chance)
+    when = _start_and_kill(checkout, kind, options, chance)
     if not when:
         return ""
     started = time.monotonic()
-    _finish(task, checkout, options.cores)
+    _finish(checkout, options)
     touched = [name for name, identity in _identities(checkout).items() if whole.get(name, identity) != identity]
     lost = sorted({*touched, *(name for name in whole if not (checkout.results / name).exists())})
     if lost:
@@ -156,10 +126,10 @@ def _identities(checkout: Checkout) -> dict[str, tuple[int, int]]:
     return {name: (facts.st_ino, facts.st_mtime_ns) for name, facts in found.items()}
 
 
-def _start_and_kill(task: Task, checkout: Checkout, kind: str, cores: int, chance: random.Random) -> str:
+def _start_and_kill(checkout: Checkout, kind: str, options: argparse.Namespace, chance: random.Random) -> str:
     """Start Snakemake and kill what `kind` says at a random time; return when, or nothing if it was over before."""
     process = subprocess.Popen(
-        task.command(checkout, cores),
+        checkout.command(*options.targets, config=options.config, cores=options.cores),
         cwd=checkout.folder,
         env=checkout.environment,
         stdout=subprocess.PIPE,
@@ -237,20 +207,12 @@ def _workers(session: int) -> Iterator[int]:
             continue
 
 
-def _finish(task: Task, checkout: Checkout, cores: int) -> None:
-    """Call Snakemake without any flag, as a user would; it must complete."""
-    done = subprocess.run(
-        task.command(checkout, cores),
-        cwd=checkout.folder,
-        env=checkout.environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        last = "\n".join(done.stdout.splitlines()[-80:])
-        raise SystemExit(f"{last}\nkill_at_random: the call ended with exit code {done.returncode}")
+def _finish(checkout: Checkout, options: argparse.Namespace) -> None:
+    """Call Snakemake without any flag, as a user would; it must complete, however long that takes."""
+    done = checkout.snakemake(*options.targets, config=options.config, cores=options.cores, patience=None)
+    if done.code:
+        last = "\n".join(done.text.splitlines()[-80:])
+        raise SystemExit(f"{last}\nkill_at_random: the call ended with exit code {done.code}")
 
 
 def compare(found: Checkout, expected: Checkout) -> list[str]:

@@ -65,20 +65,22 @@ class Checkout:
             "DPREPRO_CACHE_DIR": str(cache),
         }
 
-    def command(self, *arguments: str, config: str = SMOKE) -> list[str]:
+    def command(self, *arguments: str, config: str = SMOKE, cores: int = 2) -> list[str]:
         """Return the command line; targets come first because `--configfile` takes all names that follow."""
-        return [sys.executable, "-m", "snakemake", *arguments, "--cores", "2", "--configfile", config]
+        return [sys.executable, "-m", "snakemake", *arguments, "--cores", str(cores), "--configfile", config]
 
-    def snakemake(self, *arguments: str, config: str = SMOKE) -> Outcome:
-        """Run Snakemake to its end."""
+    def snakemake(
+        self, *arguments: str, config: str = SMOKE, cores: int = 2, patience: float | None = PATIENCE_SECONDS
+    ) -> Outcome:
+        """Run Snakemake to its end, for as many seconds as there is patience."""
         done = subprocess.run(
-            self.command(*arguments, config=config),
+            self.command(*arguments, config=config, cores=cores),
             cwd=self.folder,
             env=self.environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=patience,
             check=False,
         )
         return Outcome(done.returncode, done.stdout)
@@ -151,40 +153,60 @@ class Checkout:
         return Checkout(folder)
 
 
-@pytest.fixture(scope="session")
-def pristine(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A checkout in which nothing has been run. Not to be changed: take `checkout`."""
-    folder = tmp_path_factory.mktemp("pristine") / "checkout"
+def copy_of_this_checkout(folder: Path) -> Checkout:
+    """Return a copy without results; what was made in an earlier one in its place stays there."""
     for part in PARTS:
         source, target = ROOT / part, folder / part
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir() and not source.is_symlink():
-            shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, target, symlinks=True, ignore=ignored, dirs_exist_ok=True)
         else:
+            target.unlink(missing_ok=True)
             shutil.copy2(source, target, follow_symlinks=False)
     return Checkout(folder)
+
+
+def made_once(
+    tmp_path_factory: pytest.TempPathFactory, name: str, pristine: Checkout, make: Callable[[Checkout], None]
+) -> Path:
+    """Return the folder of a checkout in which `make` has done its work.
+
+    Of several workers of pytest one makes it, and the others wait for it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    ready, unfinished = shared / name, shared / f"{name}-unfinished"
+    with (shared / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.exists():
+            shutil.rmtree(unfinished, ignore_errors=True)
+            make(pristine.copy(unfinished))
+            unfinished.rename(ready)
+    return ready
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+    """A checkout in which nothing has been run. Not to be changed: take `checkout`."""
+    return copy_of_this_checkout(tmp_path_factory.mktemp("pristine") / "checkout")
 
 
 @pytest.fixture(scope="session")
 def finished(pristine: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A checkout in which the whole smoke scale has run undisturbed. Not to be changed: take `done`.
 
-    The run takes minutes and both cores: of several workers of pytest one makes it, and the others wait for it. Its
-    results are copied to the folder that DPREPRO_KEEP_SMOKE names, for tests that are run later.
+    The run takes minutes and both cores. Its results are copied to the folder that DPREPRO_KEEP_SMOKE names, for tests
+    that are run later.
     """
-    base = tmp_path_factory.getbasetemp()
-    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
-    with (shared / "finished.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (shared / "finished").exists():
-            shutil.rmtree(shared / "unfinished", ignore_errors=True)
-            checkout = pristine.copy(shared / "unfinished")
-            outcome = checkout.snakemake()
-            assert outcome.code == 0, outcome.text
-            checkout.folder.rename(shared / "finished")
-            if kept := os.environ.get("DPREPRO_KEEP_SMOKE"):
-                shutil.copytree(Checkout(shared / "finished").results, ROOT / kept, dirs_exist_ok=True)
-    return Checkout(shared / "finished")
+
+    def make(checkout: Checkout) -> None:
+        outcome = checkout.snakemake()
+        assert outcome.code == 0, outcome.text
+        if kept := os.environ.get("DPREPRO_KEEP_SMOKE"):
+            shutil.copytree(checkout.results, ROOT / kept, dirs_exist_ok=True)
+
+    return Checkout(made_once(tmp_path_factory, "finished", pristine, make))
 
 
 @pytest.fixture

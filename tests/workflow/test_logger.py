@@ -104,6 +104,19 @@ def run_on_terminal(folder: Path, *arguments: str) -> tuple[int, str]:
     return process.wait(PATIENCE_SECONDS), seen.decode()
 
 
+def start(folder: Path, output: int) -> subprocess.Popen[bytes]:
+    """Start the workflow in a process group of its own, which Ctrl-C reaches."""
+    return subprocess.Popen(
+        command(),
+        cwd=folder,
+        env=environment(),
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
 def screen(text: str) -> list[str]:
     """Return the lines that a terminal shows in the end: a carriage return goes back to the start of its line."""
     return [line.rpartition("\r\x1b[K")[2].rstrip("\r") for line in text.split("\n")]
@@ -258,14 +271,7 @@ def await_progress(process: subprocess.Popen[bytes], folder: Path, done: int) ->
 
 def test_a_run_is_followed_from_outside_and_its_sudden_death_is_seen(folder: Path) -> None:
     with_shell(folder, "sleep 2")
-    process = subprocess.Popen(
-        command(),
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    process = start(folder, subprocess.DEVNULL)
     try:
         progress = await_progress(process, folder, done=1)
         assert progress.pid == str(process.pid)
@@ -284,15 +290,7 @@ def test_a_run_is_followed_from_outside_and_its_sudden_death_is_seen(folder: Pat
 
 def test_ctrl_c_is_told_as_stopped(folder: Path) -> None:
     with_shell(folder, "sleep 2")
-    process = subprocess.Popen(
-        command(),
-        cwd=folder,
-        env=environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    process = start(folder, subprocess.PIPE)
     try:
         await_progress(process, folder, done=1)
         os.killpg(process.pid, signal.SIGINT)

@@ -59,10 +59,7 @@ def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: 
         **machine(),
         "sources": sources,
         **_own_files(spec),
-        "backend": backend.name,
-        "device": backend.device_name,
-        "why": backend.why,
-        "dtype": backend.dtype_name,
+        **backend.facts(),
         "threads": threads,
         "libraries": versions(spec["algorithm"]),
     }
