@@ -5,12 +5,14 @@ BIN := $(VENV)/bin
 CORES ?= all
 PEERS := .venv-peers
 
-.PHONY: reproduce smoke test test-slurm test-gpu-sources test-peers lint docs bench clean help
+.PHONY: reproduce smoke test coverage mutants test-slurm test-gpu-sources test-peers lint docs bench clean help
 
 help:
 	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
 	@echo "make smoke       the same workflow on few rows and steps, in a few minutes"
 	@echo "make test        linters, type checks and all tests"
+	@echo "make coverage    all tests, and which lines of src/ they run"
+	@echo "make mutants     plants small bugs in the privacy package and sees whether tests catch them (over an hour)"
 	@echo "make test-slurm  the workflow through a Slurm of one node, which must be installed"
 	@echo "make test-gpu-sources  the CUDA kernels on a machine without a GPU, by g++ and NVIDIA's compiler"
 	@echo "make test-peers  the adapters to diffprivlib and Opacus, with both installed"
@@ -27,6 +29,17 @@ smoke: $(VENV)/.installed
 
 test: lint
 	$(BIN)/python -m pytest -n 2
+
+# The data of all processes go to one place, wherever they run.
+coverage: export COVERAGE_FILE := $(CURDIR)/.coverage
+coverage: $(VENV)/.installed-test
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+mutants: $(VENV)/.installed-test
+	$(BIN)/python tests/mutation/check.py
 
 # The plugins for clusters slow down every start of Snakemake: they have an environment of their own.
 test-slurm:

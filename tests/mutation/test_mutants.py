@@ -1,0 +1,68 @@
+"""The check that plants bugs: it makes those it says, sees what tests catch, and its explanations are of real ones."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from check import ROOT, SOURCES, explained, known_mutants, modules
+from mutants import mutants
+
+SMALL = """
+def shortest(paths, limit=3):
+    \"\"\"Return 1 + 1.\"\"\"
+    if limit < 0 and not paths:
+        raise ValueError(f"{limit + 1}")
+    return min(paths) * 2.5 if paths else -1
+"""
+
+
+def test_each_mutant_differs_in_one_place_and_texts_are_left_alone() -> None:
+    found = [(mutant.before, mutant.after) for mutant in mutants(SMALL)]
+    assert found == [
+        ("3", "4"),
+        ("limit < 0 and not paths", "limit < 0 or not paths"),
+        ("limit < 0", "limit <= 0"),
+        ("0", "1"),
+        ("not paths", "paths"),
+        ('raise ValueError(f"{limit + 1}")', "pass"),
+        ("min(paths) * 2.5 if paths else -1", "min(paths) * 2.5"),
+        ("min(paths) * 2.5 if paths else -1", "-1"),
+        ("min(paths) * 2.5", "min(paths) / 2.5"),
+        ("min", "max"),
+        ("2.5", "5.0"),
+        ("-1", "1"),
+        ("1", "2"),
+    ]
+
+
+@pytest.mark.parametrize("module", modules())
+def test_the_mutants_of_a_module_are_programs_with_names_of_their_own(module: str) -> None:
+    source = (SOURCES / f"{module}.py").read_text(encoding="utf-8")
+    found = list(mutants(source))
+    assert len({mutant.name for mutant in found}) == len(found) > 0
+    for mutant in found:
+        assert ast.dump(ast.parse(mutant.text)) != ast.dump(ast.parse(source))
+
+
+def test_every_explanation_is_of_a_mutant_that_exists() -> None:
+    assert set(explained()) <= known_mutants()
+
+
+@pytest.mark.workflow
+def test_a_mutant_that_tests_see_is_caught_and_one_that_they_do_not_see_is_told(tmp_path: Path) -> None:
+    """Of two tests of noise, neither looks at what a whole-population Poisson batch is answered with."""
+    command = [sys.executable, ROOT / "tests/mutation/check.py", "events", "--jobs", "1", "--out", tmp_path / "fates"]
+    tests = ["--tests", "tests/privacy/test_mechanisms.py"]
+
+    def only(pattern: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, "--only", pattern, *tests], cwd=ROOT, capture_output=True, text=True)
+
+    caught = only(r"^QueryPart\.full: ")
+    assert "1 mutants: 1 caught, 0 explained, 0 not." in caught.stdout
+    assert caught.returncode == 0
+    missed = only(r"^ConditionEvent\.__post_init__: 0\.0 -> 1\.0")
+    assert "NOT CAUGHT" in missed.stdout or "1 caught" in missed.stdout
