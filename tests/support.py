@@ -99,10 +99,13 @@ class Transcript(Execution):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self.draws = []
+        self._watched = set()
 
     def gaussian(self, label):
         mechanism = super().gaussian(label)
-        mechanism.noise, mechanism.sampled = self._kept(mechanism.noise), self._kept(mechanism.sampled)
+        if label not in self._watched:
+            mechanism.noise, mechanism.sampled = self._kept(mechanism.noise), self._kept(mechanism.sampled)
+            self._watched.add(label)
         return mechanism
 
     def _kept(self, source):

@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import py_compile
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ from dprepro import algorithms, datasets, extensions, losses, provenance
 from dprepro.algorithms.base import Setting
 from dprepro.arrays import get_backend, strict_backend
 from dprepro.errors import LedgerMismatch, RunFailed, UserError
-from dprepro.experiments import RULES, TARGETS, audit_jobs, experiment_files, load_config, load_experiments
+from dprepro.experiments import RULES, TARGETS, audit_jobs, experiment_files, load_config, load_experiments, read_yaml
 from dprepro.geometry import RealSpace
 from dprepro.losses import Logistic, get_loss
 from dprepro.new import create
@@ -100,6 +101,34 @@ def test_a_file_that_changed_since_it_was_imported_is_not_run_as_the_new_one(min
     path.write_text(path.read_text(encoding="utf-8") + "\n# edited\n", encoding="utf-8")
     with pytest.raises(UserError, match=r"own_algorithm\.py has changed since it was imported: start Python anew"):
         dprepro.solve("own_algorithm", X, y, **PRIVACY, T=2)
+
+
+@pytest.mark.parametrize("where", ["at the top", "in a function"])
+def test_a_helper_that_changed_since_it_was_imported_is_noticed_whenever_it_was_imported(
+    where: str, edit: Write, mine: Path
+) -> None:
+    helper = mine / "algorithms/_steps.py"
+    helper.write_text("STEPS = 7\n")
+    before = "import math\n" if where == "at the top" else "        n = problem.n\n"
+    indent = " " * (len(before) - len(before.lstrip()))
+    edit("algorithms", "helped", (before, f"{before}{indent}from ._steps import STEPS\n"), ("100)", "STEPS)"))
+    X, y = rows(100, 4)
+    assert dprepro.solve("helped", X, y, **PRIVACY).plan.letters()["T"] == 7
+    helper.write_text("STEPS = 8\n")
+    with pytest.raises(UserError, match=r"_steps\.py has changed since it was imported: start Python anew"):
+        dprepro.solve("helped", X, y, **PRIVACY)
+
+
+def test_what_is_imported_is_the_file_and_not_what_was_compiled_of_an_earlier_version(edit: Write, mine: Path) -> None:
+    helper = mine / "algorithms/_steps.py"
+    helper.write_text("STEPS = 7\n")
+    py_compile.compile(str(helper))
+    stamp = helper.stat().st_mtime_ns
+    helper.write_text("STEPS = 8\n")
+    os.utime(helper, ns=(stamp, stamp))  # saved twice within the resolution of the clock
+    edit("algorithms", "helped", ("import math\n", "import math\nfrom ._steps import STEPS\n"), ("100)", "STEPS)"))
+    spec = ProblemSpec(100, 3, Logistic(), Regularizer(), RealSpace())
+    assert algorithms.get_algorithm("helped").plan(Setting(spec, 1.0, 1e-5)).letters()["T"] == 8
 
 
 def test_a_package_of_helpers_counts_too(mine: Path) -> None:
@@ -307,6 +336,9 @@ BROKEN_ALGORITHMS = {
     "odd_letter": (('Letter(int, "steps")', "int"), "a letter 'T' without its rule: write 'T': Letter(int,"),
     "odd_need": (('"lipschitz"', '"lipshitz"'), "needs 'lipshitz', which no problem has: use smooth, convex,"),
     "no_field": (("    eta: float\n", ""), "'eta' that its plan has no field for: add it to OwnAlgorithmPlan."),
+    "no_letters": ((CLASS, f"OwnAlgorithm.letters = None\n{CLASS}"), "has the letters None: give a dict such as {'T':"),
+    "own_plan": ((CLASS, f"OwnAlgorithm.plan = OwnAlgorithm.compute_plan\n{CLASS}"), "declared: write compute_plan."),
+    "late_plan": ((CLASS, f"{CLASS}\nALGORITHM.plan = print"), "in place of that of Algorithm, which checks what is"),
     "no_plan": (("plan_type = OwnAlgorithmPlan", "plan_type = dict"), "has the plan_type <class 'dict'>"),
     "no_run": (("def run(", "def walk("), "abstract method run at mine/algorithms/no_run.py:"),
     "raises": (("import math\n", "import math\n1 / 0\n"), "Error: division by zero at mine/algorithms/raises.py:6"),
@@ -353,6 +385,15 @@ BROKEN_LOSSES = {
         ("    convex = True", "    # "),
         "that does not say whether it is convex: write convex = True or convex =",
     ),
+    "odd_word": (("    smooth = True", '    smooth = "no"'), "does not say whether it is smooth: write smooth = True"),
+    "a_word": (
+        ("    name =", '    how: str = "wide"\n    name ='),
+        "parameter how is 'wide' by default: give a number",
+    ),
+    "nothing": (
+        ("    name =", "    how: float | None = None\n    name ="),
+        "parameter how is None by default: give a number",
+    ),
     "no_curvature": (("def curvature", "def curve"), "has a loss without curvature: write it"),
     "other_name": (('"other_name"', '"another"'), "write name = 'other_name'."),
     "two_numbers": (("    name =", "    a: float = 1.0\n    b: float = 1.0\n    name ="), "give it one at most"),
@@ -368,7 +409,41 @@ def test_a_broken_loss_is_refused_with_one_sentence_that_names_its_file(name: st
     assert_refused(lambda: get_loss(name), f"mine/losses/{name}.py", sentence)
 
 
+@pytest.mark.parametrize("wish", ["keyed", "keyed:2"])
+def test_the_parameter_of_a_loss_may_be_one_by_keyword_only(wish: str, edit: Write) -> None:
+    keyed = ("@dataclass(frozen=True)", "@dataclass(frozen=True, kw_only=True)")
+    edit("losses", "keyed", keyed, ("    name =", "    scale: float = 3.0\n    name ="))
+    assert get_loss(wish).scale == (2.0 if ":" in wish else 3.0)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("method", "returned", "constant"),
+    [
+        *(("lipschitz", "row_norm", constant) for constant in ("0.0", "-1.0", "None", "math.nan", "'1'")),
+        *(("smoothness", "row_norm**2", constant) for constant in ("-1.0", "None")),
+    ],
+)
+def test_a_loss_whose_constants_are_no_positive_numbers_is_refused(
+    method: str, returned: str, constant: str, edit: Write, run: Run
+) -> None:
+    edit("losses", "constant", (f"return {returned}\n", f"return {constant}\n"))
+    outcome = run("account", "dp_gd", "--n", 100, "--d", 3, "--epsilon", 1, "--delta", 1e-5, "--loss", "constant")
+    assert (outcome.code, outcome.out) == (2, "")
+    said = (
+        f"The loss 'constant' has {constant.removeprefix('math.')} for a constant: its {method} must return a number >"
+    )
+    assert said in outcome.err
+    assert_one_sentence(outcome.err.removeprefix("dprepro: ").removesuffix("\n"))
+
+
 BROKEN_DATASETS = {
+    "info_dict": (("        DatasetInfo(", "        dict("), "with an info of the class dict: give a DatasetInfo."),
+    "not_callable": (
+        ("        _prepare,\n", "        3,\n"),
+        "whose prepare cannot be called as prepare(rows, seed): write",
+    ),
+    "no_seed": (("seed: int, *,", "*,"), "whose prepare cannot be called as prepare(rows, seed): write"),
+    "no_default": (("spread: float = 0.5", "spread: float"), "with a default for each parameter behind the star."),
     "no_datasets": (("DATASETS = (", "OTHERS = ("), "defines no DATASETS: end it with DATASETS = (Definition(...),)."),
     "no_definition": (("DATASETS = (", "DATASETS = (3,"), "has 3 in DATASETS: give objects of the class Definition."),
     "bad_name": (('"bad_name"', '"Bad name"'), "has a dataset 'Bad name', a name that will not do: use small letters"),
@@ -383,9 +458,26 @@ def test_a_broken_dataset_is_refused_with_one_sentence_that_names_its_file(name:
     assert_refused(datasets.names, f"mine/datasets/{name}.py", sentence)
 
 
+@pytest.mark.parametrize("kind", ["algorithms", "datasets", "losses"])
+@pytest.mark.parametrize("what", ["folder", "dangling link"])
+def test_what_has_the_name_of_an_own_file_and_is_none_is_refused(kind: str, what: str, mine: Path, run: Run) -> None:
+    path = mine / kind / "hollow.py"
+    path.mkdir() if what == "folder" else path.symlink_to("nowhere.py")
+    outcome = run("list", kind)
+    reason = "Is a directory" if what == "folder" else "No such file or directory"
+    advice = "put a Python file there, or remove it"
+    assert outcome.err == f"dprepro: The file mine/{kind}/hollow.py cannot be read ({reason}): {advice}.\n"
+    assert outcome.code == 2
+
+
+def test_a_folder_with_the_name_of_an_experiment_is_refused(mine: Path) -> None:
+    (mine / "experiments/hollow.yaml").mkdir()
+    assert_refused(lambda: read_yaml(mine / "experiments/hollow.yaml"), "hollow.yaml cannot be read (Is a directory)")
+
+
 def test_an_own_dataset_that_breaks_a_promise_is_told_which_and_where(edit: Write) -> None:
     edit("datasets", "too_long", ("bounded(X)", "(3 * bounded(X)).astype(np.float32)"))
-    with pytest.raises(RunFailed) as told:
+    with pytest.raises(UserError) as told:
         datasets.load("too_long", rows=50)
     assert_one_sentence(str(told.value))
     assert re.search(
@@ -440,6 +532,46 @@ def test_a_mistake_that_comes_up_in_a_run_is_told_with_its_line(edit: Write, run
     place = f"mine/algorithms/stumbles.py:{line}"
     assert outcome.code == 2
     assert outcome.err.endswith(f"has no attribute 'begin' at {place}; correct this file of your own.\n")
+
+
+TRIPPING = {
+    "audits_three": ("algorithms", ("    # The audit attacks", "    def audit_case(self):\n        return 3\n\n    #")),
+    "runs_alone": ("algorithms", (", ex: Execution) -> Any:", ", **ex) -> Any:")),
+    "counts_none": ("algorithms", ("gradient_evaluations=T * n", "gradient_evaluations=None")),
+    "counts_words": ("algorithms", ("rounds=T", "rounds='many'")),
+    "sets_words": ("algorithms", ("            T=T,\n", "            T=T,\n            conditions=('x',),\n")),
+    "bends": ("losses", ("return xp.tanh(s - y)", "return xp.tanh(s - y)[:1]")),
+    "takes_one": ("losses", ("row_norm: float, radius: float, label_bound: float)", "row_norm: float)")),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRIPPING)
+def test_a_mistake_over_which_the_program_trips_is_told_with_the_files_that_are_loaded(
+    name: str, edit: Write, run: Run, mine: Path
+) -> None:
+    kind, change = TRIPPING[name]
+    edit(kind, name, change)
+    np.savez("data.npz", X=np.array([[0.6, 0.0], [0.0, -0.6]] * 20), y=np.array([1.0, -1.0] * 20))
+    solve = ("solve", "dp_gd", "--data", "data.npz", "--epsilon", 1, "--delta", 1e-5, "--set", "T=3", "--loss", name)
+    outcome = run("audit", name, "--replicates", 1000) if kind == "algorithms" else run(*solve)
+    said = outcome.err.removeprefix("dprepro: ").removesuffix("\n")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert_one_sentence(said)
+    cause = f"the likely cause is what your own mine/{kind}/{name}.py gave to the program: correct it."
+    assert re.fullmatch(rf"(\w+Error): .* at dprepro/\S+\.py:\d+; {re.escape(cause)}", said)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), ImportError("No module named 'pandas'")])
+def test_a_lack_of_the_machine_is_not_blamed_on_own_files(
+    error: Exception, mine: Path, run: Run, monkeypatch: Any
+) -> None:
+    def fail() -> None:
+        raise error
+
+    algorithms.get_algorithm("own_algorithm")
+    monkeypatch.setattr(algorithms, "names", fail)
+    with pytest.raises(type(error)):
+        run("list", "algorithms")
 
 
 def test_a_run_that_returns_no_points_fails_with_a_sentence(edit: Write, run: Run) -> None:

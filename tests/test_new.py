@@ -47,7 +47,8 @@ def test_it_writes_what_it_says_and_says_what_to_do(kind: str, run: Run, here: P
         text = (here / "mine" / file).read_text()
         assert not re.search(r"[Mm]y.?(algorithm|dataset|loss|experiment)", text, re.IGNORECASE)
         assert "first_try" in text or "FirstTry" in text
-    assert "DPREPRO_EXTENSIONS=mine, or --extensions mine of a command, or extensions: [mine] in a" in outcome.out
+    ways = ["export DPREPRO_EXTENSIONS=mine", "--extensions mine", "extensions: [mine]"]
+    assert [line[12:] for line in outcome.out.splitlines() if "xtensions" in line.lower()] == ways, "to be copied"
 
 
 def test_without_a_path_it_writes_into_extensions(run: Run, here: Path) -> None:

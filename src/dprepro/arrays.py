@@ -106,8 +106,10 @@ class Backend:
         return self.xp.asarray(np.ascontiguousarray(values, dtype=self.dtype_name), device=self.device)
 
     def index(self, values: Any) -> Array:
-        """Move host integers to the device as an index array."""
-        return self.xp.asarray(np.ascontiguousarray(values, dtype=np.int64), device=self.device)
+        """Move host integers to the device as an index array; on the host nobody can change what was drawn."""
+        fixed = np.ascontiguousarray(values, dtype=np.int64).view()
+        fixed.setflags(write=False)
+        return self.xp.asarray(fixed, device=self.device)
 
     def zeros(self, shape: tuple[int, ...]) -> Array:
         """Return zeros of the backend's type on the device."""

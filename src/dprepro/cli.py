@@ -41,9 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from dprepro import extensions
 
         # A mistake in a file of the user's own is told as such; any other is one of this program.
-        if not (place := extensions.place_of(error)):
+        if not (sentence := extensions.blamed(error)):
             raise
-        _say(f"{extensions.told(error)} at {place}; correct this file of your own.")
+        _say(sentence)
         return UserError.exit_code
     return 0
 

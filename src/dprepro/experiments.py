@@ -258,6 +258,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         content = _parsed(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UserError(f"The configuration file {path} does not exist: check the path.") from None
+    except OSError as error:
+        raise UserError(f"The configuration file {path} cannot be read ({error.strerror}): check the path.") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         where = getattr(error, "problem_mark", None)
         line = f" at line {where.line + 1}" if where else ""

@@ -18,9 +18,10 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 
 from dprepro.errors import UserError
 
@@ -28,6 +29,7 @@ VARIABLE = "DPREPRO_EXTENSIONS"
 ALGORITHMS, DATASETS, LOSSES, EXPERIMENTS = "algorithms", "datasets", "losses", "experiments"
 _SUFFIXES = {ALGORITHMS: ".py", DATASETS: ".py", LOSSES: ".py", EXPERIMENTS: ".yaml"}
 _PACKAGE = "dprepro_extension_"
+_PROGRAM = Path(__file__).parent
 
 
 def use(paths: Iterable[str | os.PathLike[str]]) -> None:
@@ -108,16 +110,57 @@ def name_problem(name: str) -> str:
 def load(path: Path) -> ModuleType:
     """Import an own file; what goes wrong in it is a `UserError` that tells the line."""
     importlib.invalidate_caches()  # it may have been written a moment ago
-    content = path.read_bytes()
+    try:
+        path.read_bytes()
+    except OSError as error:
+        raise UserError(
+            f"The file {shown(path)} cannot be read ({error.strerror}): put a Python file there, or remove it."
+        ) from None
     try:
         module = importlib.import_module(module_of(path))
     except (Exception, SystemExit) as error:
         place = place_of(error) or shown(path)
         raise UserError(f"The file {shown(path)} cannot be imported: {told(error)} at {place}; correct it.") from error
-    # What runs must be what the provenance records.
-    if vars(module).setdefault("__content__", content) != content:
-        raise UserError(f"The file {shown(path)} has changed since it was imported: start Python anew.")
+    _refuse_changed(module.__name__.partition(".")[0])
     return module
+
+
+class _Source(SourceFileLoader):
+    """Compiles what a file holds now, whatever was kept of an earlier version, and remembers it."""
+
+    content = b""
+
+    def get_code(self, fullname: str) -> CodeType:
+        self.content = self.get_data(self.path)
+        return self.source_to_code(self.content, self.path)
+
+
+class _Finder(PathFinder):
+    """Finds the modules of extension folders, helpers included, for `_Source`."""
+
+    @classmethod
+    def find_spec(
+        cls, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        spec = super().find_spec(fullname, path, target) if fullname.startswith(_PACKAGE) else None
+        if spec and isinstance(spec.loader, SourceFileLoader):
+            spec.loader = _Source(fullname, spec.loader.path)
+        return spec
+
+
+def _refuse_changed(package: str) -> None:
+    """Refuse files of a folder that are not what was imported: what runs must be what the provenance records."""
+    for name, module in list(sys.modules.items()):
+        loader = getattr(module, "__loader__", None)
+        if isinstance(loader, _Source) and name.partition(".")[0] == package:
+            path = Path(loader.path)
+            if path.is_file() and path.read_bytes() != loader.content:
+                raise UserError(f"The file {shown(path)} has changed since it was imported: start Python anew.")
+
+
+def loaded() -> list[Path]:
+    """Return the own files in use that this process has imported, helpers included."""
+    return [path for name in list(sys.modules) if name.startswith(_PACKAGE) and (path := file_of(name))]
 
 
 def module_of(path: Path) -> str:
@@ -130,6 +173,8 @@ def module_of(path: Path) -> str:
         package = ModuleType(name, f"The extension folder {folder}.")
         package.__path__ = [str(folder)]
         sys.modules[name] = package
+        if _Finder not in sys.meta_path:
+            sys.meta_path.insert(0, _Finder)
     return ".".join([name, *path.relative_to(folder).with_suffix("").parts])
 
 
@@ -152,6 +197,22 @@ def _package_name(folder: Path) -> str:
     return _PACKAGE + hashlib.sha256(str(folder).encode()).hexdigest()[:12]
 
 
+def blamed(error: Exception) -> str:
+    """Return what to say of an error that an own file is to blame for; nothing where none is.
+
+    It is one that has a line of its own in the traceback or else, where the program trips over what it was given, any
+    that is loaded: but for errors that come from the machine, or from what is installed on it.
+    """
+    if place := place_of(error):
+        return f"{told(error)} at {place}; correct this file of your own."
+    if isinstance(error, OSError | ImportError) or not (suspects := ", ".join(map(shown, loaded()))):
+        return ""
+    frames = [(Path(frame.filename), frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    path, line = [frame for frame in frames if frame[0].is_relative_to(_PROGRAM)][-1]
+    where = f"{path.relative_to(_PROGRAM.parent)}:{line}"
+    return f"{told(error)} at {where}; the likely cause is what your own {suspects} gave to the program: correct it."
+
+
 def place_of(error: BaseException) -> str:
     """Return file and line in an own file where an error came up; nothing if it came up elsewhere."""
     frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
@@ -164,7 +225,7 @@ def place_of(error: BaseException) -> str:
 def told(error: BaseException) -> str:
     """Return the kind and the first line of an error's text."""
     lines = str(error.msg if isinstance(error, SyntaxError) else error).splitlines()
-    return ": ".join([type(error).__name__, *lines[:1]])
+    return ": ".join([type(error).__name__, *lines[:1]]).removesuffix(".")
 
 
 def shown(path: Path) -> str:

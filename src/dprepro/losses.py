@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dprepro import extensions
-from dprepro.errors import UserError, positive
+from dprepro.errors import UserError, is_number, positive
 
 Array = Any
 
@@ -664,7 +664,7 @@ def get_loss(wish: str | Loss) -> Loss:
         value = float(argument)
     except ValueError:
         raise UserError(f"The loss {wish!r} has no number after the colon: write for example {name}:0.5.") from None
-    return known[name](value)  # type: ignore[call-arg]  # it has a parameter
+    return known[name](**dict.fromkeys(parameters(known[name]), value))
 
 
 def built_in() -> dict[str, type[Loss]]:
@@ -715,8 +715,11 @@ def _complaint(loss: object, name: str) -> str:
         return f"has a loss without the name of the file: write name = {name!r}"
     if len(fields(loss)) > 1 or any(field.default is MISSING for field in fields(loss)):
         return "has a loss with several parameters or one without a default: give it one at most, with a default"
+    for field in fields(loss):
+        if not is_number(field.default):
+            return f"has a loss whose parameter {field.name} is {field.default!r} by default: give a number, or no type"
     for fact in ("convex", "smooth"):
-        if fact not in vars(loss):
+        if not isinstance(vars(loss).get(fact), bool):
             return f"has a loss that does not say whether it is {fact}: write {fact} = True or {fact} = False"
     # Of a loss that is no function of <w, x> these constants are all that every algorithm asks for.
     for method in ("lipschitz", "smoothness", *(("value", "core", "curvature") if loss.glm else ())):

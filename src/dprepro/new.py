@@ -70,8 +70,12 @@ def next_steps(kind: str, folder: Path, files: list[Path]) -> list[str]:
     if len(files) > 1:
         lines.append(f"test        python -m pytest {shlex.quote(str(files[-1]))}")
     quoted = shlex.quote(str(folder))
-    use = f"export {extensions.VARIABLE}={quoted}, or --extensions {quoted} of a command"
-    lines.append(f"use         {use}, or extensions: [{folder}] in a configuration")
+    # Each way is a line of its own, to be copied as it stands.
+    lines += [
+        f"in a shell  export {extensions.VARIABLE}={quoted}",
+        f"or option   --extensions {quoted}",
+        f"or config   extensions: [{folder}]",
+    ]
     name = files[0].stem
     tried = {
         "algorithm": f"dprepro audit {name}",

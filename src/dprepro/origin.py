@@ -38,9 +38,9 @@ def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
 
 def origin_here(backend: Backend) -> dict[str, Any]:
     """Return commit, versions and backend of what this process computes, one of the `origins` of `made_line`."""
-    facts = {**commit(), **machine()}
-    known = {key: facts[key] for key in ("commit", "modified", "dprepro", "python", "numpy")}
-    return known | {"backend": backend.name, "device": backend.device_name, "dtype": backend.dtype_name}
+    facts = {**commit(), **machine(), **backend.facts()}
+    told = ("commit", "modified", "dprepro", "python", "numpy", "backend", "device", "dtype")
+    return {key: facts[key] for key in told}
 
 
 def made_line(metadata: Mapping[str, Any], separator: str = "; ") -> str:

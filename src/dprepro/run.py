@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import itertools
 import math
@@ -142,7 +141,9 @@ class Execution:
         self._singles = Streams(seed, slots, "fresh samples")
         self._taken = self._batch_number = 0
         self._whole: FreshBatch | None = None
+        # The fresh samples whose turn it is, and whether they were looked at.
         self._at_hand: FreshBatch | Array | None = None
+        self._looked_at = False
         self._clock = time.perf_counter if self._backend.name == "cupy" else time.process_time
         self._started = self._clock()
         self._record(self.start())
@@ -156,7 +157,8 @@ class Execution:
         """
         from dprepro.problems.embedding import EmbeddedRisk
 
-        if self._embedding is not None or self.gradient_evaluations or self._taken or self._round:
+        begun = self.gradient_evaluations or self._taken or self._round or self._ledger.begun
+        if self._embedding is not None or begun:
             raise RunFailed("Rows are embedded once, at the start of a run.")
         self._embedding = EmbeddedRisk(self._problem, Streams(self._seed, self._slots, "embedding"), k, row_norm)
         self._oracle = self._embedding
@@ -534,6 +536,7 @@ class Execution:
 
     def check(self, plan: Plan) -> None:
         """Raise unless the run did what its plan says: the events, the gradients, the values and the rounds."""
+        self._check_looked_at()
         fresh = self._taken > 0 and self._whole is None
         self._ledger.check(self._asked_full, self._asked_sampled, fresh)
         if self.gradient_evaluations != plan.gradient_evaluations or self._round != plan.rounds:
@@ -562,8 +565,16 @@ class Execution:
             raise RunFailed(f"{count} fresh samples were asked for: give a number >= 1.")
         if first + count > n:
             raise RunFailed(f"{count} fresh samples were asked for, but {first} of {n} are used already.")
-        self._taken = first + count
+        self._check_looked_at()
+        self._taken, self._looked_at = first + count, False
         return first
+
+    def _check_looked_at(self) -> None:
+        """Raise if noise was drawn for samples that count once and no one looked at them: it is that of others then."""
+        if self._ledger.counts_once_in(self._taken) and not self._looked_at:
+            raise RunFailed(
+                "Fresh samples were released on and not looked at before their turn was over: look at each."
+            )
 
     def _whole_sample(self) -> FreshBatch:
         """Return all n samples; none may have been handed out before."""
@@ -591,6 +602,7 @@ class Execution:
     def _look_at(self, index: Array | PoissonBatch | FreshBatch | Draws) -> None:
         """Note that records were looked at by number, unless they are the fresh samples at hand."""
         if index is self._at_hand:
+            self._looked_at = True
             return
         if isinstance(self._problem, PopulationRisk):
             raise UserError(
@@ -610,6 +622,7 @@ class Execution:
         """Raise if the batch is not the one at hand: privacy counts on each being looked at in its turn only."""
         if batch is not self._at_hand:
             raise RunFailed("A batch was looked at after other samples had been handed out: its turn is over.")
+        self._looked_at = True
 
     def _look_at_all(self) -> None:
         """Note that every record was looked at."""
@@ -763,9 +776,7 @@ def _run_tile(
 
 def _attempt(plan: Plan, problem: EmpiricalRisk, *rest: Any) -> tuple[Array, Execution]:
     ex = Execution(plan, problem, *rest)
-    # A copy: what an algorithm keeps in itself must not go from one run into another.
-    algorithm = copy.copy(get_algorithm(plan.algorithm))
-    return ex.checked_output(plan, algorithm.run(plan, ex)), ex
+    return ex.checked_output(plan, get_algorithm(plan.algorithm).anew().run(plan, ex)), ex
 
 
 def _evaluate(

@@ -114,7 +114,10 @@ class Transcript(Execution):
         self.draws = {}
 
     def gaussian(self, label):
-        mechanism, kept = super().gaussian(label), self.draws.setdefault(label, [])
+        mechanism = super().gaussian(label)
+        if label in self.draws:
+            return mechanism
+        kept = self.draws[label] = []
         original = {"sampled": mechanism.sampled, "noise": mechanism.noise}
 
         def keep(kind, releases):

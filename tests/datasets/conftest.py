@@ -39,7 +39,24 @@ def covertype_table() -> covertype.Table:
 
 @pytest.fixture(scope="session")
 def covertype_csv(covertype_table: covertype.Table) -> bytes:
-    return covertype.as_csv(covertype_table)
+    """The table as UCI's `covtype.data` prints it; a genuine table gives that file byte for byte."""
+    endings = {
+        (wilderness, soil): ",".join(
+            [str(int(k == wilderness)) for k in range(covertype.WILDERNESS_AREAS)]
+            + [str(int(k == soil)) for k in range(covertype.SOIL_TYPES)]
+        )
+        for wilderness in range(covertype.WILDERNESS_AREAS)
+        for soil in range(covertype.SOIL_TYPES)
+    }
+    line = "%d," * len(covertype.RANGES) + "%s,%d\n"
+    codes = zip(covertype_table.wilderness.tolist(), covertype_table.soil.tolist(), strict=True)
+    rows = zip(
+        *covertype_table.numeric.T.tolist(),
+        map(endings.__getitem__, codes),
+        covertype_table.cover.tolist(),
+        strict=True,
+    )
+    return "".join(map(line.__mod__, rows)).encode()
 
 
 @pytest.fixture

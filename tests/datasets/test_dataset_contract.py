@@ -5,6 +5,7 @@ import hashlib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -187,6 +188,13 @@ def test_unknown_parameters_are_refused_by_name() -> None:
             "X does not lie in memory row by row, as promised: numpy.ascontiguousarray makes it so",
         ),
         (
+            ZEROS,
+            np.ones((3, 2), np.float32)[:, -1],
+            "y does not lie in memory row by row, as promised: numpy.ascontiguousarray makes it so",
+        ),
+        (ZEROS[:0], ONES[:0], "X has the shape (0, 2), promised are one row and one feature at least"),
+        (ZEROS[:, :0], ONES, "X has the shape (3, 0), promised are one row and one feature at least"),
+        (
             np.full((3, 2), np.nan, np.float32),
             ONES,
             "the largest norm of a row is nan, in row 0, promised is at most 1",
@@ -202,6 +210,9 @@ def test_unknown_parameters_are_refused_by_name() -> None:
         "lengths differ",
         "one axis",
         "columns first",
+        "a column of a table",
+        "no rows",
+        "no features",
         "not a number",
         "a list",
     ],
@@ -212,8 +223,15 @@ def test_a_dataset_file_that_breaks_a_promise_is_stopped_and_told_which_with_the
     assert_told(said, Prepared(X, y, "generated"), monkeypatch)
 
 
-def assert_told(said: str, prepared: object, monkeypatch: pytest.MonkeyPatch, task: str = "classification") -> None:
-    broken = Definition(dataclasses.replace(datasets.info("digits"), task=task), lambda rows, seed: prepared)
+def assert_told(
+    said: str,
+    prepared: object,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str = "classification",
+    features: int | None = None,
+) -> None:
+    info = dataclasses.replace(datasets.info("digits"), task=task, features=features)
+    broken = Definition(info, lambda rows, seed: prepared)
     monkeypatch.setattr(datasets, "_definitions", lambda: {"digits": broken})
     with pytest.raises(RunFailed, match=re.escape(f"The prepared dataset 'digits' breaks a promise: {said}.")) as told:
         datasets.load("digits")
@@ -222,6 +240,18 @@ def assert_told(said: str, prepared: object, monkeypatch: pytest.MonkeyPatch, ta
 
 def test_a_prepare_that_returns_no_arrays_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_told("its prepare returned nothing, promised is an object of the class Prepared", None, monkeypatch)
+
+
+def test_other_features_than_the_info_says_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "X has 2 features, promised are 3 by the info of the dataset"
+    assert_told(said, Prepared(ZEROS, ONES, "generated"), monkeypatch, features=3)
+
+
+def test_an_origin_that_is_no_text_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = Prepared(ZEROS, ONES, Path("data.csv"))  # type: ignore[arg-type]
+    assert_told(
+        f"its origin is an object of the class {type(Path()).__name__}, promised is a text", prepared, monkeypatch
+    )
 
 
 def test_labels_of_a_regression_that_are_too_large_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,6 +263,11 @@ def test_labels_of_a_regression_that_are_too_large_are_told(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("population", "said"),
     [
+        (5, "its population is an object of the class int, promised is one of the class Population, or None"),
+        (
+            Population([1 / 3] * 3, 10),  # type: ignore[arg-type]
+            "its probabilities are an object of the class list, promised is a NumPy array",
+        ),
         (
             Population(np.full(3, 0.25), 10),
             "its probabilities have the least 0.25 and the sum 0.75, promised are >= 0 and 1",
@@ -246,7 +281,7 @@ def test_labels_of_a_regression_that_are_too_large_are_told(monkeypatch: pytest.
             "the largest entry of X has the size 1, promised is at most 0.5",
         ),
     ],
-    ids=["sum", "number", "largest entry"],
+    ids=["no population", "a list", "sum", "number", "largest entry"],
 )
 def test_a_population_that_breaks_a_promise_is_told_which(
     population: Population, said: str, monkeypatch: pytest.MonkeyPatch

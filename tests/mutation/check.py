@@ -1,7 +1,7 @@
 """Plant small bugs in the privacy package, one at a time, and see whether the tests catch them: `make mutants`.
 
-A mutant that no test catches must be explained in survivors.yaml; the check fails for one that is not, and for an
-explanation that is no longer needed.
+A mutant that no test catches must be explained in survivors/MODULE.yaml; the check fails for one that is not, and for
+an explanation that is no longer needed.
 """
 
 from __future__ import annotations
@@ -24,17 +24,19 @@ sys.path.insert(0, str(HERE))
 from hunt import Hunt  # noqa: E402
 from mutants import Mutant, mutants  # noqa: E402
 
-SURVIVORS = HERE / "survivors.yaml"
+SURVIVORS = HERE / "survivors"
 SOURCES = ROOT / "src" / "dprepro" / "privacy"
 # What has a part in the privacy package and runs in one process.
 TESTS = (
     "tests/privacy",
     "tests/algorithms",
     "tests/stages",
+    "tests/problems",
     "tests/test_cli.py",
     "tests/test_extensions.py",
     "tests/test_selftest.py",
     "tests/test_api.py",
+    "tests/kernels/test_engine.py",
 )
 NOT_HERE = "not workflow and not slurm and not gpu and not chromium"
 
@@ -46,11 +48,10 @@ def modules() -> list[str]:
 
 def explained() -> dict[str, str]:
     """Return the reasons of all explained survivors, by `module name`."""
-    groups = yaml.safe_load(SURVIVORS.read_text(encoding="utf-8")) or {}
     return {
-        f"{module} {name}": entry["reason"]
-        for module, entries in groups.items()
-        for entry in entries
+        f"{path.stem} {name}": entry["reason"]
+        for path in sorted(SURVIVORS.glob("*.yaml"))
+        for entry in yaml.safe_load(path.read_text(encoding="utf-8"))
         for name in entry["mutants"]
     }
 
@@ -73,6 +74,7 @@ def main() -> int:
     parser.add_argument("--sample", type=float, default=1.0, help="the share of the mutants that is tried")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants are tried at one time")
+    parser.add_argument("--seconds", type=float, default=20.0, help="for how long a mutant meets tests")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "mutants.jsonl", help="the fate of each mutant")
     parser.add_argument("--reach", type=Path, help="a file that keeps which lines each test runs, for the next call")
     parser.add_argument("--tests", nargs="*", default=TESTS, help="test files")
@@ -83,6 +85,7 @@ def main() -> int:
         given.modules or modules(),
         _choice(given),
         given.jobs,
+        given.seconds,
         given.out,
         given.reach or given.out.with_suffix(".reach"),
     )

@@ -28,8 +28,6 @@ import pytest
 from mutants import Mutant, mutants
 
 PACKAGE = "dprepro.privacy"
-# A mutant meets at most so many seconds of tests.
-MOST_SECONDS = 6.0
 MEMORY_BYTES = 8 * 2**30
 FAILED, PASSED, BROKEN = 1, 0, 3
 # Modules that have no part in calibrating noise: calibrations remembered from the unchanged code stay true.
@@ -51,10 +49,12 @@ class Fate:
 class Hunt:
     """The plugin: it takes the place of pytest's own loop over the tests."""
 
-    def __init__(self, root: Path, wanted: Sequence[str], chosen: Any, jobs: int, out: Path, reach: Path) -> None:
+    def __init__(
+        self, root: Path, wanted: Sequence[str], chosen: Any, jobs: int, most_seconds: float, out: Path, reach: Path
+    ) -> None:
         self._source = root / "src" / PACKAGE.replace(".", "/")
-        self._wanted, self._chosen, self._jobs, self._out = wanted, chosen, jobs, out
-        self._reach = reach
+        self._wanted, self._chosen, self._jobs, self._most_seconds = wanted, chosen, jobs, most_seconds
+        self._out, self._reach = out, reach
         self._scratch = Path(tempfile.mkdtemp(prefix="dprepro-mutants-"))
         self.fates: list[Fate] = []
 
@@ -67,9 +67,12 @@ class Hunt:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests once, then on every mutant."""
         try:
-            if not self._reach.exists():
-                self._reach.write_text(json.dumps(self._learn(session.items)), encoding="utf-8")
-            reach = json.loads(self._reach.read_text(encoding="utf-8"))
+            reach = json.loads(self._reach.read_text(encoding="utf-8")) if self._reach.exists() else {}
+            if unknown := [item for item in session.items if item.nodeid not in reach]:
+                reach |= self._learn(unknown)
+                self._reach.write_text(json.dumps(reach), encoding="utf-8")
+            for seen in reach.values():
+                seen["lines"] = {module: frozenset(lines) for module, lines in seen["lines"].items()}
             self._hunt(session, reach)
         finally:
             shutil.rmtree(self._scratch, ignore_errors=True)
@@ -118,7 +121,7 @@ class Hunt:
             while True:
                 while len(running) < self._jobs and (job := next(waiting, None)) is not None:
                     module, mutant = job
-                    tests = [items[name] for name in _tests(reach, module, mutant)]
+                    tests = [items[name] for name in _tests(reach, module, mutant, self._most_seconds) if name in items]
                     child = self._fork(
                         lambda m=module, x=mutant, t=tests: self._judge(m, x, t, reach), Path(module).stem
                     )
@@ -197,21 +200,15 @@ class _Failed:
             self.test, self.text = report.nodeid, str(report.longrepr)
 
 
-def _tests(reach: dict[str, Any], module: str, mutant: Mutant) -> list[str]:
-    """Return the tests that run the line of a mutant, in the order in which they are tried."""
-    lines = set(mutant.lines)
-    everywhere = mutant.function == "module"
-    found = [
-        name
-        for name, seen in reach.items()
-        if module in seen["lines"] and (everywhere or lines & set(seen["lines"][module]))
-    ]
+def _tests(reach: dict[str, Any], module: str, mutant: Mutant, most_seconds: float) -> list[str]:
+    """Return tests that run lines of a mutant in the order in which they are tried, at least one, for some seconds."""
+    found = [name for name, seen in reach.items() if mutant.lines & seen["lines"].get(module, frozenset())]
     near = "tests/privacy/"
     found.sort(key=lambda name: reach[name]["seconds"] * (1.0 if name.startswith(near) else 5.0))
     chosen, spent = [], 0.0
     for name in found:
         spent += reach[name]["seconds"]
-        if spent > MOST_SECONDS and chosen:
+        if spent > most_seconds and chosen:
             break
         chosen.append(name)
     return chosen

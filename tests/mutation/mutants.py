@@ -49,11 +49,15 @@ _FUNCTIONS = {**dict(_PARTNERS), **{other: one for one, other in _PARTNERS}}
 
 @dataclass(frozen=True)
 class Mutant:
-    """A file with one change: where it is, what stood there, what stands there now, and the whole text."""
+    """A file with one change: where it is, what stood there, what stands there now, and the whole text.
+
+    `lines` are those that a test runs which may notice: what is carried out once, at import, has an effect in all lines
+    of its class, or where its name is mentioned.
+    """
 
     function: str
     line: int
-    lines: tuple[int, ...]
+    lines: frozenset[int]
     before: str
     after: str
     occurrence: int
@@ -71,16 +75,36 @@ def mutants(source: str) -> Iterator[Mutant]:
     starts = [0]
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    raw, seen = source.encode(), Counter[tuple[str, str, str]]()
-    for function, node, new in _changes(ast.parse(source), ""):
+    raw, seen, tree = source.encode(), Counter[tuple[str, str, str]](), ast.parse(source)
+    at_import = _effects_of_import(tree)
+    for function, node, new in _changes(tree, ""):
         begin = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
         before, after = " ".join(raw[begin:end].decode().split()), ast.unparse(new)
         written = after if isinstance(new, ast.stmt) else f"({after})"
         text = (raw[:begin] + written.encode() + raw[end:]).decode()
         seen[function, before, after] += 1
-        lines = tuple(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        lines = at_import.get(node.lineno) or _span(node)
         yield Mutant(function, node.lineno, lines, before, after, seen[function, before, after], text)
+
+
+def _span(node: ast.expr | ast.stmt) -> frozenset[int]:
+    return frozenset(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def _effects_of_import(tree: ast.Module) -> dict[int, frozenset[int]]:
+    """Return for each line that is carried out at import, and in it alone, the lines in which it has an effect."""
+    found = {}
+    for statement in tree.body:
+        if isinstance(statement, ast.ClassDef):
+            within = [one for one in statement.body if not isinstance(one, ast.FunctionDef)]
+            found |= {line: _span(statement) for one in within for line in _span(one)}
+        elif isinstance(statement, ast.Assign | ast.AnnAssign):
+            targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+            names = {target.id for target in targets if isinstance(target, ast.Name)}
+            users = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in names]
+            found |= {line: frozenset(node.lineno for node in users) for line in _span(statement)}
+    return found
 
 
 Change = tuple[str, ast.expr | ast.stmt, ast.expr | ast.stmt]

@@ -44,12 +44,20 @@ def test_the_mutants_of_a_module_are_programs_with_names_of_their_own(module: st
     source = (SOURCES / f"{module}.py").read_text(encoding="utf-8")
     found = list(mutants(source))
     assert len({mutant.name for mutant in found}) == len(found) > 0
+    unchanged = ast.dump(ast.parse(source))
     for mutant in found:
-        assert ast.dump(ast.parse(mutant.text)) != ast.dump(ast.parse(source))
+        assert ast.dump(ast.parse(mutant.text)) != unchanged
+
+
+def test_what_is_carried_out_at_import_is_noticed_where_it_has_an_effect() -> None:
+    source = "LIMIT = 3\n\n\nclass Path:\n    steps: int = 2\n\n    def far(self):\n        return self.steps > LIMIT\n"
+    lines = {mutant.before: sorted(mutant.lines) for mutant in mutants(source)}
+    assert lines == {"3": [1, 8], "2": [4, 5, 6, 7, 8], "self.steps > LIMIT": [8]}
 
 
 def test_every_explanation_is_of_a_mutant_that_exists() -> None:
     assert set(explained()) <= known_mutants()
+    assert all(len(reason.split()) > 4 for reason in explained().values())
 
 
 @pytest.mark.workflow

@@ -94,7 +94,7 @@ def test_batches_from_another_number_of_records_than_there_are_are_refused() -> 
     """From more there would be more amplification than the data give, from fewer some record would be in each batch."""
     for population in (61, 59):
         parts = (dataclasses.replace(QueryPart(1.0, 1, 60), population=population),)
-        with pytest.raises(UserError, match=f"from {population} records, but there are 60"):
+        with pytest.raises(UserError, match=f"from {population}, but there are 60"):
             _changed(lambda event, parts=parts: dataclasses.replace(event, parts=parts))
 
 

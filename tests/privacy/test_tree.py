@@ -90,7 +90,7 @@ def test_without_noise_prefixes_are_the_exact_sums_and_few_nodes_are_kept(leaves
     mechanism.start()
     for t, vector in enumerate(vectors, start=1):
         np.testing.assert_array_equal(mechanism.add(vector), vectors[:t].sum(axis=0))
-        assert mechanism.open_nodes == t.bit_count() <= leaves.bit_length()
+        assert len(mechanism._open) == t.bit_count() <= leaves.bit_length()
 
 
 def noises(leaves, d, backend=CPU, count=1):

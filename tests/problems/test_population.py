@@ -382,6 +382,9 @@ def test_a_full_batch_algorithm_runs_on_a_population_and_gains_from_more_samples
 class Toy:
     """Uses everything that an execution has for fresh samples."""
 
+    def anew(self):
+        return self
+
     def run(self, plan, ex):
         ex.unprotected("toy")
         w = ex.start()

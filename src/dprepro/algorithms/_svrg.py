@@ -189,7 +189,7 @@ def inner_steps(
     if ex.steps_in_kernel(mechanism.event.label):
         return ex.descend_around(mechanism, m, x, x_tilde, v_tilde, eta, radius)
     total = ex.zeros()
-    for i, u in mechanism.sampled(m):  # 5, 6
+    for i, u in ex.sampled(mechanism.event.label, m):  # 5, 6
         v = ex.gradient_difference(x, x_tilde, i, radius) + v_tilde + u  # 7
         x = ex.prox(x - eta * v, eta)  # 8
         total = total + x

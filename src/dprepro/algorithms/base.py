@@ -6,6 +6,7 @@ will be spent. `run` is the paper's pseudocode; it draws noise only through the 
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import math
@@ -228,6 +229,10 @@ class Algorithm(ABC):
             return plan.with_noise(smallest_scale(plan.events, setting.epsilon, setting.delta))
         return plan
 
+    def anew(self) -> Self:
+        """Return a copy to run: what an algorithm keeps in itself must not go from one run into another."""
+        return copy.deepcopy(self)
+
     def plan_head(self, setting: Setting) -> dict[str, Any]:
         """Return the fields of a plan that follow from the algorithm and the setting alone."""
         return {
@@ -276,9 +281,9 @@ class Algorithm(ABC):
                 )
         for event in leaves(plan.events):
             for part in event.parts if isinstance(event, GaussianEvent) else ():
-                if not part.full and part.population != plan.n:
+                if part.population > plan.n or (not part.full and part.population != plan.n):
                     raise UserError(
-                        f"The algorithm {self.name} draws batches of {event.label!r} from {part.population} records, "
+                        f"The algorithm {self.name} takes records of {event.label!r} from {part.population}, "
                         f"but there are {plan.n}: give the query part the population {plan.n}."
                     )
         # What never happens declares nothing.
@@ -345,6 +350,8 @@ def complaint(algorithm: object, name: str) -> str:
     for attribute in ("name", "title", "needs", "letters", "plan_type"):
         if not hasattr(algorithm, attribute):
             return f"has a class without the attribute {attribute!r}: add it"
+    if getattr(algorithm.plan, "__func__", None) is not Algorithm.plan:
+        return "has a plan of its own in place of that of Algorithm, which checks what is declared: write compute_plan"
     if algorithm.name != name:
         return f"has an algorithm that calls itself {algorithm.name!r}: write name = {name!r}, or rename the file"
     if not isinstance(algorithm.needs, frozenset):
@@ -354,6 +361,10 @@ def complaint(algorithm: object, name: str) -> str:
     plan_type: object = algorithm.plan_type
     if not (isinstance(plan_type, type) and issubclass(plan_type, Plan)):
         return f"has the plan_type {plan_type!r}: give a frozen dataclass that is a subclass of Plan"
+    if not isinstance(algorithm.letters, Mapping):
+        return (
+            f"has the letters {algorithm.letters!r}: give a dict such as {{'T': Letter(int, 'steps')}}, {{}} for none"
+        )
     if odd := [letter for letter, rule in algorithm.letters.items() if not isinstance(rule, Letter)]:
         return f"has a letter {odd[0]!r} without its rule: write {odd[0]!r}: Letter(int, 'what it means')"
     if missing := sorted(set(algorithm.letters) - {field.name for field in dataclasses.fields(plan_type)}):

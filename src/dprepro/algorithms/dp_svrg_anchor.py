@@ -142,11 +142,10 @@ class DPSVRGAnchor(Algorithm):
     def run(self, plan: DPSVRGAnchorPlan, ex: Execution) -> Array:
         """Run T epochs around T anchors."""
         x_tilde = ex.start()
-        inner = ex.gaussian(INNER)
         for a in ex.gaussian(ANCHOR).noise(plan.T):
             v_tilde = ex.full_gradient(x_tilde) + a
             x, total = x_tilde, ex.zeros()
-            for i, u in inner.sampled(plan.m):
+            for i, u in ex.sampled(INNER, plan.m):
                 v = ex.gradient_difference(x, x_tilde, i, plan.r) + u + v_tilde
                 x = ex.prox(x - plan.eta * v, plan.eta)
                 total = total + x

@@ -179,7 +179,7 @@ class JLMethod(Algorithm):
         ex.embed(plan.k, plan.row_norm)
         if plan.clip == "event":
             ex.condition(SHORT_ROWS)
-        w_tilde = get_algorithm(plan.base).run(plan.inner, ex)  # 1
+        w_tilde = get_algorithm(plan.base).anew().run(plan.inner, ex)  # 1
         return ex.lift(w_tilde)
 
 

@@ -164,6 +164,14 @@ class _Bisected(Loss):
         """Return the derivative at s to alpha / row_norm."""
         return bisection_derivative(xp, self.loss, s, y, self.beta, self.alpha, self.row_norm)
 
+    def lipschitz(self, row_norm: float, radius: float, label_bound: float) -> float:
+        """Return the bound of the loss, which an envelope keeps, with the error of the derivative."""
+        return self.loss.lipschitz(row_norm, radius, label_bound) + self.alpha
+
+    def smoothness(self, row_norm: float) -> float:
+        """Return infinity: the derivative is found to an accuracy, and jumps by as much."""
+        return math.inf
+
 
 def _smoothed(loss: Loss, plan: PhasedSGDPlan) -> Loss:
     """Return the plan's envelope of the loss, or the loss itself if it is smooth."""

@@ -58,12 +58,13 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, repeated: bool = 
     check_parameters(name, parameters)
     prepared = definition.prepare(rows, whole_number("seed", seed, 0), **parameters)
     if problem := broken_promise(definition.info, prepared):
-        raise RunFailed(f"The prepared dataset {name!r} breaks a promise{_place(name)}: {problem}.")
+        kind, place = (UserError, f" ({extensions.shown(path)})") if path else (RunFailed, "")
+        raise kind(f"The prepared dataset {name!r} breaks a promise{place}: {problem}.")
     checksum = hashlib.sha256(prepared.X.data)
     checksum.update(prepared.y.data)
     population = _repeated(name, prepared.population) if repeated else prepared.population
     if population is not None:
-        checksum.update(population.probabilities.data)
+        checksum.update(population.probabilities.tobytes())
     if population is not None and population.law is not None:
         checksum.update(json.dumps(population.law, sort_keys=True).encode())
     return Dataset(
@@ -77,12 +78,6 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, repeated: bool = 
         info=definition.info,
         population=population,
     )
-
-
-def _place(name: str) -> str:
-    """Return where an own dataset is to be corrected."""
-    path = own().get(name)
-    return f" ({extensions.shown(path)})" if path else ""
 
 
 def _repeated(name: str, population: Population | None) -> Population:
@@ -128,7 +123,15 @@ def _own(files: tuple[Path, ...]) -> Mapping[str, tuple[Definition, Path]]:
         for definition in definitions:
             if not isinstance(definition, Definition):
                 raise UserError(f"{where} has {definition!r} in DATASETS: give objects of the class Definition.")
+            if not isinstance(definition.info, DatasetInfo):
+                kind = type(definition.info).__name__
+                raise UserError(f"{where} has a Definition with an info of the class {kind}: give a DatasetInfo.")
             name = definition.info.name
+            if not _takes_rows_and_seed(definition.prepare):
+                raise UserError(
+                    f"{where} has a dataset {name!r} whose prepare cannot be called as prepare(rows, seed): write "
+                    "def prepare(rows, seed, *, ...), with a default for each parameter behind the star."
+                )
             if definition.info.task not in _LABEL_VALUES:
                 tasks = " or ".join(_LABEL_VALUES)
                 raise UserError(f"{where} has a dataset with the task {definition.info.task!r}: write {tasks}.")
@@ -138,6 +141,14 @@ def _own(files: tuple[Path, ...]) -> Mapping[str, tuple[Definition, Path]]:
                 raise UserError(f"{where} has a dataset {name!r}, but there is one of this name already: rename it.")
             found[name] = definition, path
     return found
+
+
+def _takes_rows_and_seed(prepare: Any) -> bool:
+    try:
+        inspect.signature(prepare).bind(None, 0)
+    except (TypeError, ValueError):  # no function, or one of other arguments; one that does not tell them
+        return False
+    return True
 
 
 def _definition(name: str) -> Definition:

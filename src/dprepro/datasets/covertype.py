@@ -60,22 +60,6 @@ def read_table(fetched: Fetched) -> Table:
     return _from_compact(fetched.content) if fetched.file == COMPACT else _from_csv(fetched.content)
 
 
-def as_csv(table: Table) -> bytes:
-    """Print `table` the way UCI's `covtype.data` does; a genuine table gives that file byte for byte."""
-    endings = {
-        (wilderness, soil): ",".join(
-            [str(int(k == wilderness)) for k in range(WILDERNESS_AREAS)]
-            + [str(int(k == soil)) for k in range(SOIL_TYPES)]
-        )
-        for wilderness in range(WILDERNESS_AREAS)
-        for soil in range(SOIL_TYPES)
-    }
-    line = "%d," * len(RANGES) + "%s,%d\n"
-    codes = zip(table.wilderness.tolist(), table.soil.tolist(), strict=True)
-    rows = zip(*table.numeric.T.tolist(), map(endings.__getitem__, codes), table.cover.tolist(), strict=True)
-    return "".join(map(line.__mod__, rows)).encode()
-
-
 def _from_compact(content: bytes) -> Table:
     """Read 23 planes of one byte per row: low and high bytes of ten int16 columns, then the three codes."""
     import numpy as np

@@ -19,9 +19,13 @@ def broken_promise(info: DatasetInfo, prepared: object) -> str:
     if not isinstance(prepared, Prepared):
         return f"its prepare returned {_kind(prepared)}, promised is an object of the class Prepared"
     population = prepared.population
+    if not isinstance(population, Population | None):
+        return f"its population is {_kind(population)}, promised is one of the class Population, or None"
+    if not isinstance(prepared.origin, str):
+        return f"its origin is {_kind(prepared.origin)}, promised is a text"
     row_norm, label_bound = (population.row_norm, population.label_bound) if population else (ROW_NORM, 1.0)
     return (
-        _arrays(prepared)
+        _arrays(prepared, info.features)
         or _rows(prepared.X, row_norm)
         or _labels(prepared.y, label_bound if info.task == "regression" else None)
         or (_distribution(prepared.X, population) if population else "")
@@ -32,7 +36,7 @@ def _kind(value: object) -> str:
     return "nothing" if value is None else f"an object of the class {type(value).__name__}"
 
 
-def _arrays(prepared: Prepared) -> str:
+def _arrays(prepared: Prepared, features: int | None) -> str:
     """Return what is wrong with the types and shapes of the two arrays."""
     import numpy as np
 
@@ -42,13 +46,17 @@ def _arrays(prepared: Prepared) -> str:
     X, y = prepared.X, prepared.y
     if X.ndim != 2:
         return f"X has the shape {X.shape}, promised are two axes, (rows, features)"
+    if X.size == 0:
+        return f"X has the shape {X.shape}, promised are one row and one feature at least"
+    if features not in (None, X.shape[1]):
+        return f"X has {X.shape[1]} features, promised are {features} by the info of the dataset"
     if y.shape != X.shape[:1]:
         return f"y has the shape {y.shape}, promised is {X.shape[:1]}, one label for each row of X {X.shape}"
     for name, array in (("X", X), ("y", y)):
         if array.dtype != np.float32:
             return f"{name} is of the type {array.dtype}, promised is float32"
-    if not X.flags.c_contiguous:
-        return "X does not lie in memory row by row, as promised: numpy.ascontiguousarray makes it so"
+        if not array.flags.c_contiguous:
+            return f"{name} does not lie in memory row by row, as promised: numpy.ascontiguousarray makes it so"
     return ""
 
 
@@ -82,6 +90,8 @@ def _distribution(X: np.ndarray, population: Population) -> str:
     import numpy as np
 
     p = population.probabilities
+    if not isinstance(p, np.ndarray):
+        return f"its probabilities are {_kind(p)}, promised is a NumPy array"
     if p.dtype != np.float64 or p.shape != X.shape[:1]:
         return f"its probabilities are {p.dtype} of shape {p.shape}, promised is float64 of shape {X.shape[:1]}"
     if not (bool(np.all(p >= 0.0)) and abs(p.sum() - 1.0) < 1e-12):

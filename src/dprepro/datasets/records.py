@@ -94,7 +94,7 @@ class Definition:
     """One entry of a dataset file's `DATASETS`.
 
     `prepare(rows, seed, *, ...)` gets `rows` and `seed` as the user gave them, both already known to be whole
-    numbers in range (`rows` may be None); its keyword-only arguments are the dataset's own parameters.
+    numbers in range (`rows` may be None); its keyword-only arguments, with defaults, are the dataset's own parameters.
     """
 
     info: DatasetInfo

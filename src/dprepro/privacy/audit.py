@@ -7,7 +7,6 @@ confidence. The plan, the mechanisms and the ledger are those of an ordinary run
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -155,7 +154,7 @@ def side_scores(
     scores = []
     for tile in range(-(-replicates // TILE)):
         ex = Watched(plan, problem, seed, list(range(tile * TILE, (tile + 1) * TILE)))
-        output = backend.to_host(ex.checked_output(plan, copy.copy(algorithm).run(plan, ex)))
+        output = backend.to_host(ex.checked_output(plan, algorithm.anew().run(plan, ex)))
         ex.check(plan)
         steps = np.array(ex.before), np.array(ex.after), np.array(ex.points)
         scores.append(case.score(Transcript(output, *steps, eta=getattr(plan, "eta", 1.0)), case, plan))

@@ -59,6 +59,8 @@ class _Noisy:
 class GaussianEvent(_Noisy):
     """`count` adaptive releases of (sum of the parts) + N(0, sigma^2 I).
 
+    At most one part is on a random batch: all that looks at the batch of a release is that part.
+
     Output perturbation is one such release whose sensitivity is the stability bound of what is released.
 
     With `contraction` c < 1 only the last iterate of the `count` steps is released: on either neighbour each step is a
@@ -81,6 +83,11 @@ class GaussianEvent(_Noisy):
             raise UserError(f"The event {self.label!r} declares no sensitivity: give it at least one query part.")
         if not 0.0 < self.contraction <= 1.0:
             raise UserError(f"The contraction of {self.label!r} is {self.contraction}: give a number in (0, 1].")
+        if sum(not part.full for part in self.parts) > 1:
+            raise UserError(
+                f"The event {self.label!r} has several parts on random batches, but one batch is drawn for a release: "
+                "make them one part with the sum of their sensitivities."
+            )
         if self.contraction < 1.0 and not all(part.full for part in self.parts):
             raise UserError(
                 f"The event {self.label!r} has a contraction and random batches: "
@@ -310,6 +317,12 @@ class ParallelEvent:
 
     label: str
     branches: tuple[tuple[Event, ...], ...]
+
+    def __post_init__(self) -> None:
+        if any(isinstance(event, ParallelEvent) for branch in self.branches for event in branch):
+            raise UserError(
+                f"The event {self.label!r} has a parallel event in a branch: list the inner branches with the others."
+            )
 
     def alternatives(self) -> tuple[tuple[Event, ...], ...]:
         """Return what the records may meet: one branch."""

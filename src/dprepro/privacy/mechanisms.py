@@ -66,6 +66,15 @@ class Slots:
     # Whether somebody notes which batches are looked at.
     watched: bool = False
 
+    def check_looked_at(self, label: str) -> None:
+        """Raise if the batch at hand of an event was not looked at: another that stood in for it is not accounted."""
+        at_hand = self.at_hand.get(label)
+        if self.watched and at_hand is not None and not at_hand.looked_at:
+            raise LedgerMismatch(
+                f"A batch of the event {label!r} was not looked at before its release was over: two queries on one "
+                "batch are one event with the sensitivity of both."
+            )
+
     def streams(self, purpose: str) -> Streams:
         """Return the streams of all slots for one purpose."""
         return Streams(self.seed, self.replicates, purpose)
@@ -101,6 +110,11 @@ class Mechanism:
         self._promised = 0
         self._slots = slots
 
+    @property
+    def begun(self) -> bool:
+        """Whether any release was asked for."""
+        return self._promised > 0
+
     def ledger_entry(self) -> Any:
         """Return the event as it really happened."""
         return replace(self.event, count=self.drawn)
@@ -117,6 +131,8 @@ class Mechanism:
 
     def _planned(self, releases: int) -> int:
         first = self._promised
+        if releases < 0:
+            raise LedgerMismatch(f"{releases} releases of the mechanism {self.event.label!r} were asked for.")
         if first + releases > self.event.count:
             raise LedgerMismatch(
                 f"The mechanism {self.event.label!r} is planned for {self.event.count} releases, "
@@ -156,7 +172,7 @@ class GaussianMechanism(Mechanism):
         The indices have shape (K,) for a batch of one and (K, b) for a batch of b distinct records; those of Poisson
         batches are a `PoissonBatch`.
         """
-        part = next(part for part in self.event.parts if not part.full)
+        part = self._sampled_part()
         draw = self._poisson_batches if part.poisson else self._batches
         for first, steps in self._blocks(releases, self._steps(BLOCK_STEPS // part.batch)):
             noise = self._noise_block(first, steps)
@@ -172,7 +188,7 @@ class GaussianMechanism(Mechanism):
         There are `copies[m]` of atom m. How many of each are in a random batch has the same law as if the records were
         drawn by number; `size` is that of the batch, expected for Poisson batches.
         """
-        part = next(part for part in self.event.parts if not part.full)
+        part = self._sampled_part()
         if int(copies.sum()) != part.population:
             raise LedgerMismatch(f"The event {self.event.label!r} is planned for {part.population} records, not these.")
         draw = self._indices.binomials if part.poisson else self._indices.hypergeometrics
@@ -183,20 +199,26 @@ class GaussianMechanism(Mechanism):
                 self._release()
                 yield (counts[step], part.batch), noise[step, :, :]
 
+    def _sampled_part(self) -> QueryPart:
+        for part in self.event.parts:
+            if not part.full:
+                return part
+        raise LedgerMismatch(
+            f"The event {self.event.label!r} is accounted as one on all records: take its noise from `noise`, or plan "
+            "a part with a batch smaller than the population."
+        )
+
     def hand_out(self, batch: Any) -> BatchAtHand:
-        """Let the batch of a release be looked at until it is taken back."""
+        """Let the batch of a release be looked at until it is taken back or the next one is handed out."""
+        self._slots.check_looked_at(self.event.label)
         self._slots.at_hand[self.event.label] = at_hand = BatchAtHand(batch)
         return at_hand
 
     def take_back(self, at_hand: BatchAtHand) -> None:
-        """End the turn of a batch; it must have been looked at, for another that stood in for it is not accounted."""
+        """End the turn of a batch."""
         if self._slots.at_hand.get(self.event.label) is at_hand:
+            self._slots.check_looked_at(self.event.label)
             del self._slots.at_hand[self.event.label]
-        if self._slots.watched and not at_hand.looked_at:
-            raise LedgerMismatch(
-                f"A batch of the event {self.event.label!r} was not looked at before its release was over: two queries "
-                "on one batch are one event with the sensitivity of both."
-            )
 
     def _release(self) -> None:
         self.drawn += 1
@@ -213,7 +235,7 @@ class GaussianMechanism(Mechanism):
         first = self._take(releases)
         self.drawn += releases
         draws = Draws(self._normals, self._indices, first, releases, self.event.sigma)
-        self._slots.at_hand[self.event.label] = BatchAtHand(draws)
+        self.hand_out(draws)
         return draws
 
     def _batches(self, first: int, steps: int, part: QueryPart) -> Iterator[Array]:
@@ -221,7 +243,6 @@ class GaussianMechanism(Mechanism):
             drawn = self._indices.integers(first, steps, part.population)
         else:
             drawn = self._indices.subsets(first, steps, part.batch, part.population)
-        drawn.setflags(write=False)  # they are drawn, not chosen
         index = self._slots.backend.index(drawn)
         for step in range(steps):
             yield index[step, ...]
@@ -306,10 +327,18 @@ class SelectionMechanism(Mechanism):
     def __init__(self, event: SelectionEvent | FadingSelectionEvent, slots: Slots) -> None:
         super().__init__(event, slots)
         self._uniforms = slots.streams(f"noise:{event.label}")
+        self._candidates = 0
 
     def largest(self, scores: Array) -> Array:
         """Return the position of the largest noisy score of each replicate: (K, J) -> (K,). One release."""
         step, candidates = self._take(1), scores.shape[1]
+        # A candidate's noise is found by its number among the candidates of all selections.
+        if candidates != (self._candidates or candidates):
+            raise LedgerMismatch(
+                f"The event {self.event.label!r} selects among {candidates} candidates after {self._candidates}: "
+                "give selections of another number an event of their own."
+            )
+        self._candidates = candidates
         if (kernels := self._slots.backend.kernels) is not None:
             self.drawn += 1
             return kernels.noisy_max(scores, self._uniforms, step * candidates, self.event.scale, self.event.noise)
@@ -326,8 +355,8 @@ class TreeMechanism(Mechanism):
     The t-th leaf of a tree completes the node of the 2^l leaves up to it, 2^l being the largest power of two that
     divides t. This node alone gets noise: it is the one that prefixes use. The prefix of t leaves is the sum of one
     node for each bit of t, so its noise has variance sigma^2 times the number of ones, and at most bit_length(leaves)
-    nodes are kept. Between disjoint trees, and between their leaves, samples must have been handed out: every leaf
-    is a release of its own in the ledger's sense of a turn.
+    nodes are kept. Between leaves, samples must have been handed out: every leaf is a release of its own in the
+    ledger's sense of a turn.
     """
 
     event: TreeEvent
@@ -360,11 +389,6 @@ class TreeMechanism(Mechanism):
         prefix = self._prefix(total, step)
         self._open.append(_OpenNode(level, total, prefix, step))
         return prefix
-
-    @property
-    def open_nodes(self) -> int:
-        """How many nodes are kept."""
-        return len(self._open)
 
     def _prefix(self, total: Array, step: int) -> Array:
         """Return the noisy sum (K, d) of the open nodes and of the one with this total that a leaf completes.
@@ -464,7 +488,7 @@ class Ledger:
         # The last turn in which an event released, and for parallel events the branch. Turns only grow.
         self._last_turn: dict[str, int] = {}
         self._last_branch: dict[int, tuple[int, int]] = {}
-        slots = Slots(seed, tuple(replicates), backend, self._witness, watched=turn is not None)
+        self._slots = slots = Slots(seed, tuple(replicates), backend, self._witness, watched=turn is not None)
         self.at_hand = slots.at_hand
         self._mechanisms: dict[str, Mechanism] = {}
         for event in leaves(events):
@@ -524,6 +548,12 @@ class Ledger:
         """Write down that the run relies on the planned condition of that label."""
         self._conditions.add(label)
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything was asked of a mechanism or written down."""
+        asked = any(mechanism.begun for mechanism in self._mechanisms.values())
+        return asked or bool(self._unprotected or self._conditions)
+
     def entries(self) -> tuple[Event, ...]:
         """Return what happened, in the shape of the plan; what was never planned stands at the end.
 
@@ -540,18 +570,27 @@ class Ledger:
         `full`, `sampled` and `fresh` say which kinds of query looked at the data: of all records, of records drawn by
         number, of samples that are handed out once. Each must be a part of some event.
         """
+        for label in self.at_hand:
+            self._slots.check_looked_at(label)
         if self.entries() != self._planned:
-            raise LedgerMismatch(f"The run drew {self.entries()}, but its plan accounts for {self._planned}.")
+            drawn, planned = (", ".join(_counted(events)) for events in (self.entries(), self._planned))
+            raise LedgerMismatch(f"The run drew {drawn}; its plan accounts for {planned}.")
         covered = {kind for event in self._planned for kind in _looks_at(event)}
         for kind, asked in (("full gradients", full), ("sampled gradients", sampled), ("fresh samples", fresh)):
             if asked and kind not in covered:
                 raise LedgerMismatch(f"The run looked at {kind}, but no event of its plan has such a part.")
+
+    def counts_once_in(self, turn: int) -> bool:
+        """Whether an event that counts a record once, or of a parallel branch, has released in this turn."""
+        return turn in (*self._last_turn.values(), *(last for last, _ in self._last_branch.values()))
 
     def _witness(self, label: str) -> None:
         """Raise if the batch at hand was released on before by an event that counts each of its records once."""
         if self._turn is None:
             return
         turn = self._turn()
+        if turn == 0 and (label in self._once or label in self._branch):
+            raise LedgerMismatch(f"The event {label!r} would release before any batch was handed out for it.")
         if label in self._once:
             if self._last_turn.get(label, -1) >= turn:
                 raise LedgerMismatch(f"The event {label!r} would release twice on one batch, but counts a record once.")
@@ -580,10 +619,11 @@ class Ledger:
 
 
 def _counts_once(event: Event) -> bool:
-    """Whether an event counts each record in one of its releases only, that on the batch the record is in."""
-    return isinstance(event, DisjointGaussianEvent | FadingSelectionEvent) or (
-        isinstance(event, TreeEvent) and event.disjoint
-    )
+    """Whether an event counts each record in one of its releases only, that on the batch the record is in.
+
+    Of a tree, in one of its leaves.
+    """
+    return isinstance(event, DisjointGaussianEvent | FadingSelectionEvent | TreeEvent)
 
 
 def _looks_at(event: Event) -> set[str]:
@@ -595,7 +635,7 @@ def _looks_at(event: Event) -> set[str]:
     """
     if isinstance(event, ConditionEvent) or not any(getattr(leaf, "count", 1) for leaf in leaves([event])):
         return set()
-    if isinstance(event, ParallelEvent | TreeEvent) or _counts_once(event):
+    if isinstance(event, ParallelEvent) or _counts_once(event):
         return {"fresh samples"}
     if isinstance(event, UnprotectedEvent):
         return {"full gradients", "sampled gradients", "fresh samples"}
@@ -604,6 +644,11 @@ def _looks_at(event: Event) -> set[str]:
         kinds = {part.full for part in event.parts}
         return (covered if True in kinds else set()) | ({"sampled gradients"} if False in kinds else set())
     return covered
+
+
+def _counted(events: Sequence[Event]) -> list[str]:
+    """Return the labels of events, each with the number of its releases."""
+    return [f"{getattr(leaf, 'count', 1)} x {leaf.label!r}" for leaf in leaves(events)] or ["nothing"]
 
 
 def _laplace(uniforms: np.ndarray) -> np.ndarray:

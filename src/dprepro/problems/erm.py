@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dprepro.arrays import Backend, padded
-from dprepro.errors import RunFailed, UserError
+from dprepro.errors import RunFailed, UserError, is_number
 from dprepro.geometry import ConstraintSet, L1Ball, L2Ball, LpBall, RealSpace, Simplex
 from dprepro.kernels import GRADIENT, SHARED_BYTES, gradient_bytes, noise_bytes
 from dprepro.losses import Logistic, Loss
@@ -53,6 +54,15 @@ class ProblemSpec:
     rank: int | None = None
 
     def __post_init__(self) -> None:
+        for method, value, above, range_ in (
+            ("lipschitz", self.G, operator.gt, "> 0"),
+            ("smoothness", self.L, operator.ge, ">= 0"),
+        ):
+            if not (is_number(value) and above(value, 0.0)):
+                raise UserError(
+                    f"The loss {self.loss.name!r} has {value!r} for a constant: its {method} must return a number "
+                    f"{range_}, infinity where there is none."
+                )
         if self.regularizer.l1 and not isinstance(self.constraint, _SIGN_SYMMETRIC):
             advice = (
                 "it is constant there: drop it" if isinstance(self.constraint, Simplex) else "drop it, or use a ball"

@@ -13,6 +13,7 @@ from dprepro.report.privacy import asked
 from dprepro.report.tables import Row, plain_table, verdict_counts
 from dprepro.report.verdicts import grouped
 
+NOT_THE_DEFAULT = "their numbers are not those of the default reproduction"
 # Quantities that say what a method costs, not how well it does.
 _COSTS = (
     "gradient evaluations",
@@ -78,7 +79,7 @@ def _left_out(contents: Contents) -> list[object]:
         count = len(contents.setting.changed)
         text = (
             f"The configuration changes the settings of {count} experiment{'s' if count > 1 else ''} "
-            "(scale, replicates or others): their numbers are not those of the default reproduction. "
+            f"(scale, replicates or others): {NOT_THE_DEFAULT}. "
         )
         lines.append(tag("span", tag("strong", text), ", ".join(contents.setting.changed), class_="notice"))
     return lines
