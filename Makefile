@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CORES ?= all
 PEERS := .venv-peers
 
-.PHONY: reproduce smoke test coverage mutants test-slurm test-gpu-sources test-peers lint docs bench clean help
+.PHONY: reproduce smoke test coverage mutants test-slurm test-gpu-sources test-peers lint docs pictures bench clean help
 
 help:
 	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-peers  the adapters to diffprivlib and Opacus, with both installed"
 	@echo "make lint        linters and type checks only"
 	@echo "make docs        the documentation as a site into site/; RESULTS=results shows the figures of that run in its gallery"
+	@echo "make pictures    the figures of the default run in results/ into docs/images/, for the README and the gallery"
 	@echo "make bench       speed and memory into results/benchmarks/, beside other libraries"
 	@echo "make clean       remove the virtual environment and caches; results stay"
 
@@ -64,6 +65,9 @@ lint: $(VENV)/.installed-test
 
 docs: $(VENV)/.installed-docs
 	DPREPRO_DOCS_RESULTS=$(RESULTS) NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+pictures: $(VENV)/.installed
+	$(BIN)/python website/pictures.py
 
 # Without the other libraries the benchmark goes on and says so; `make .venv-peers/.installed-peers` shows what is wrong.
 bench: $(VENV)/.installed

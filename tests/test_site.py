@@ -14,16 +14,19 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import gallery
+import pictures
 import pytest
 import reference
 from chromium import Chromium, executable
 from docstrings import as_markdown
 from documentation import ROOT, WRITTEN, schema_keys
-from support import require
+from PIL import Image
+from support import assert_one_sentence, require
 
 import dprepro
 from dprepro import algorithms, datasets, losses
 from dprepro.experiments import experiment_names
+from dprepro.report.summary import NOT_THE_DEFAULT
 
 # Where an element names what the browser fetches by itself; links that a reader may follow are not among them.
 LOADED = {("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("link", "href"), ("object", "data")}
@@ -217,13 +220,78 @@ def picture(path: Path) -> None:
     path.write_bytes(b"\x89PNG\r\n\x1a\n" + chunks)
 
 
-def test_without_results_the_pictures_of_the_repository_are_shown_with_the_command_that_makes_each(site):
+def test_without_results_the_pictures_of_the_repository_are_shown_with_caption_and_command(site):
     page = Page((site / "gallery.html").read_text(encoding="utf-8"))
     kept = sorted((ROOT / "docs/images").glob("*.png"))
     assert {f"images/{file.name}" for file in kept} <= set(page.loads)
     made = page.text.count("Made by snakemake --cores 2 ") + page.text.count("Made by make bench")
-    assert made == len(kept) > 10
-    assert "Made by snakemake --cores 2 klt25_table1." in page.text.partition("klt25_gap¶")[2].partition("¶")[0]
+    assert made == len(kept) > 30
+    section = page.text.partition("klt25_gap¶")[2].partition("¶")[0]
+    assert "Made by snakemake --cores 2 klt25_table1." in section
+    assert "KLT25. Goldstein norms, the population's against a sample's (Proposition 5.1)." in section
+
+
+def test_the_repository_keeps_every_figure_of_the_default_run_with_the_caption_of_one_commit(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    folder = ROOT / "docs/images"
+    kept = json.loads((folder / gallery.CAPTIONS).read_text(encoding="utf-8"))
+    assert set(kept["captions"]) == pictures.wanted()
+    assert {file.stem for file in folder.glob("*.png")} == {*pictures.wanted(), gallery.REPORT, *gallery.BESIDE}
+    assert pictures._commit(kept["captions"]) == kept["commit"]
+
+
+@pytest.fixture
+def run_of_all(tmp_path, monkeypatch) -> Path:
+    """A folder like that of a default run, with pictures of one pixel, in a checkout that is a scratch folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config").symlink_to(ROOT / "config")
+    (tmp_path / "docs/images").mkdir(parents=True)
+    results = tmp_path / "results"
+    for name in pictures.wanted():
+        folder = results / ("privacy" if name in gallery.PRIVACY else "figures")
+        folder.mkdir(parents=True, exist_ok=True)
+        picture(folder / f"{name}.png")
+        (folder / f"{name}.md").write_text(f"**{name}.** Made by commit abc1234, dprepro 0.1.0.\n", encoding="utf-8")
+    (results / "report.html").write_text("The report.", encoding="utf-8")
+    return results
+
+
+def test_pictures_of_a_run_are_taken_with_their_captions(run_of_all, monkeypatch):
+    pictures.take(run_of_all)
+    kept = json.loads(Path("docs/images/captions.json").read_text(encoding="utf-8"))
+    assert kept["commit"] == "abc1234"
+    assert kept["captions"]["wyx17_fig1"] == "**wyx17_fig1.** Made by commit abc1234, dprepro 0.1.0."
+    assert {file.stem for file in Path("docs/images").glob("*.png")} == set(kept["captions"]) == pictures.wanted()
+    assert Image.open("docs/images/wyx17_fig1.png").convert("RGB").getpixel((0, 0)) == (128, 128, 128)
+
+
+def refused(results: Path) -> str:
+    with pytest.raises(dprepro.UserError) as told:
+        pictures.take(results)
+    assert_one_sentence(str(told.value))
+    assert list(Path("docs/images").iterdir()) == []
+    return str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("figures/wyx17_fig1.md", "Made by commit abc1234 (modified), dprepro", "abc1234, abc1234 (modified): remove"),
+        ("figures/wyx17_fig1.md", "Made by commit def, dprepro", "were made by abc1234, def: remove results"),
+        ("figures/wyx17_fig1.md", "Made by hand.", "The caption of wyx17_fig1 names no commit"),
+        ("report.html", f"So {NOT_THE_DEFAULT}.", "has not the default settings"),
+    ],
+    ids=["changed", "two commits", "no commit", "another scale"],
+)
+def test_pictures_of_anything_but_one_default_run_are_refused(file, text, said, run_of_all):
+    (run_of_all / file).write_text(text, encoding="utf-8")
+    assert said in refused(run_of_all)
+
+
+@pytest.mark.parametrize("file", ["figures/klt25_gap.png", "privacy/audit.png", "report.html"])
+def test_pictures_of_an_unfinished_run_are_refused(file, run_of_all):
+    (run_of_all / file).unlink()
+    assert f"has no {'report.html' if file == 'report.html' else 'figure ' + Path(file).stem}: " in refused(run_of_all)
 
 
 def test_with_a_folder_of_results_every_figure_of_it_is_shown_with_its_caption(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +13,15 @@ from dprepro.experiments import FINDINGS, read_yaml
 
 PAGE = "gallery.md"
 IMAGES = "images"
+CAPTIONS = "captions.json"
 REPORT = "report"
 # Pictures that no target of Snakemake makes, with the command that does.
 BESIDE = {"performance": "make bench"}
+# The figures of the privacy tables, which have no caption of their own.
+PRIVACY = {
+    "certificates": "Claimed against accounted epsilon of every run.",
+    "audit": "What attacks prove, beside the accounted and the claimed epsilon.",
+}
 
 
 @dataclass(frozen=True)
@@ -37,34 +44,51 @@ class Gallery:
 
 def from_results(results: Path) -> Gallery:
     """Return every figure that a run has written, with its caption."""
-    files = sorted(results.glob("figures/*.png"))
-    if not files:
-        raise UserError(
-            f"{results} has no figures/*.png: give the folder of a run, or none for the pictures kept here."
-        )
     pictures = (
-        Picture(file, f"{IMAGES}/run/{file.name}", file.stem, _caption(file.with_suffix(".md"))) for file in files
+        Picture(file, f"{IMAGES}/run/{file.name}", file.stem, _escaped(caption(file))) for file in figures(results)
     )
     return Gallery("The figures of one run, with the captions that it wrote.", tuple(pictures))
 
 
+def figures(results: Path) -> list[Path]:
+    """Return the files of all figures of a run, those of the privacy tables last."""
+    found = sorted(results.glob("figures/*.png"))
+    if not found:
+        raise UserError(
+            f"{results} has no figures/*.png: give the folder of a run, or none for the pictures kept here."
+        )
+    return [*found, *(file for name in PRIVACY if (file := results / "privacy" / f"{name}.png").exists())]
+
+
+def caption(file: Path) -> str:
+    """Return the caption that a run wrote beside a figure."""
+    return PRIVACY.get(file.stem) or file.with_suffix(".md").read_text(encoding="utf-8").strip()
+
+
 def from_images(root: Path) -> Gallery:
-    """Return the pictures of docs/images, each with the command that makes it."""
+    """Return the pictures of docs/images, each with its caption and the command that makes it."""
+    folder = root / "docs" / IMAGES
+    kept = json.loads((folder / CAPTIONS).read_text(encoding="utf-8"))
     titles = {name: read_yaml(root / f"config/experiments/{name}.yaml")["title"] for name in _experiments(root)}
     pictures = tuple(
-        Picture(file, f"{IMAGES}/{file.name}", titles.get(file.stem, file.stem), _how_made(file.stem, titles))
-        for file in sorted((root / "docs" / IMAGES).glob("*.png"))
+        Picture(
+            file,
+            f"{IMAGES}/{file.name}",
+            titles.get(file.stem, file.stem),
+            "\n\n".join([_escaped(kept["captions"].get(file.stem, "")), _how_made(file.stem, titles)]),
+        )
+        for file in sorted(folder.glob("*.png"))
     )
     origin = (
-        "A selection from the default run, kept in the repository. `make docs RESULTS=results` puts every figure of a "
-        "run of your own here, with its caption."
+        f"All figures of the default run of commit {kept['commit']}, in fewer colours, with the captions that it "
+        "wrote. `make docs RESULTS=results` puts those of a run of your own here."
     )
     return Gallery(origin, pictures)
 
 
-def _caption(file: Path) -> str:
+def _escaped(text: str) -> str:
     """Return a caption as Markdown: <w,x> is no tag, and the star of w* no emphasis."""
-    return re.sub(r"(?<!\*)\*(?!\*)", r"\\*", file.read_text(encoding="utf-8").replace("<", "&lt;"))
+    return re.sub(r"(?<!\*)\*(?!\*)", r"\\*", text.replace("<", "&lt;"))
 
 
 def page(gallery: Gallery) -> str:
@@ -85,16 +109,17 @@ def _experiments(root: Path) -> list[str]:
 
 def _how_made(name: str, titles: dict[str, str]) -> str:
     """Say which command makes the picture of that name."""
-    title = f"{titles[name]}. " if name in titles else ""
     command = BESIDE.get(name) or f"snakemake --cores 2 {_target(name, titles)}"
-    return f"{title}Made by `{command}`."
+    return f"Made by `{command}`."
 
 
 def _target(name: str, titles: dict[str, str]) -> str:
     """Return the target that makes a picture; one of findings comes with the table of its paper."""
-    for paper, figures in FINDINGS.items():
-        if name in {f"{paper}_{figure}" for figure in figures}:
+    for paper, drawn in FINDINGS.items():
+        if name in {f"{paper}_{figure}" for figure in drawn}:
             return f"{paper}_table1"
+    if name in PRIVACY:
+        return "privacy"
     if name in titles or name == REPORT:
         return name
     raise UserError(f"docs/images/{name}.png is of no experiment: name it as the target that makes it.")
