@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,15 +63,20 @@ def test_every_explanation_is_of_a_mutant_that_exists() -> None:
 
 @pytest.mark.workflow
 def test_a_mutant_that_tests_see_is_caught_and_one_that_they_do_not_see_is_told(tmp_path: Path) -> None:
-    """Of two tests of noise, neither looks at what a whole-population Poisson batch is answered with."""
-    command = [sys.executable, ROOT / "tests/mutation/check.py", "events", "--jobs", "1", "--out", tmp_path / "fates"]
-    tests = ["--tests", "tests/privacy/test_mechanisms.py"]
+    """The test knows a batch of two of two records: it cannot tell whether one of one would be refused."""
+    test = tmp_path / "test_part.py"
+    lines = ("from dprepro.privacy.events import QueryPart", "def test_it():", "    assert QueryPart(1.0, 2, 2).full")
+    test.write_text("\n".join(lines), encoding="utf-8")
+    check = [sys.executable, ROOT / "tests/mutation/check.py", "events", "--jobs", "1", "--out", tmp_path / "fates"]
 
     def only(pattern: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*command, "--only", pattern, *tests], cwd=ROOT, capture_output=True, text=True)
+        command = [*check, "--only", pattern, "--tests", test]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
-    caught = only(r"^QueryPart\.full: ")
+    caught = only(r"^QueryPart\.full: self\.batch == self\.population")
     assert "1 mutants: 1 caught, 0 explained, 0 not." in caught.stdout
     assert caught.returncode == 0
-    missed = only(r"^ConditionEvent\.__post_init__: 0\.0 -> 1\.0")
-    assert "NOT CAUGHT" in missed.stdout or "1 caught" in missed.stdout
+    missed = only(r"^QueryPart\.__post_init__: 1 -> 2")
+    assert "1 mutants: 0 caught, 0 explained, 1 not." in missed.stdout
+    assert re.search(r"NOT CAUGHT events\.py:\d+ QueryPart\.__post_init__: 1 -> 2 \(1 tests, ", missed.stdout)
+    assert missed.returncode == 1
