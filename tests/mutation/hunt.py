@@ -242,8 +242,9 @@ def _replace(owner: Any, name: str, new: Any) -> None:
         if old is not None and old.__module__ == owner.__dict__.get("__module__", owner.__name__):
             if new.__code__.co_filename != "<string>":
                 old.__code__ = new.__code__
-            if _plain(new.__defaults__) and _plain(old.__defaults__):
-                old.__defaults__ = new.__defaults__
+            if new.__defaults__ and old.__defaults__:
+                pairs = zip(new.__defaults__, old.__defaults__, strict=True)
+                old.__defaults__ = tuple(one if _plain(one) else other for one, other in pairs)
             old.__kwdefaults__ = new.__kwdefaults__
     elif isinstance(new, property):
         old.fget.__code__ = new.fget.__code__

@@ -52,7 +52,7 @@ class Mutant:
     """A file with one change: where it is, what stood there, what stands there now, and the whole text.
 
     `lines` are those that a test runs which may notice: what is carried out once, at import, has an effect in all lines
-    of its class, or where its name is mentioned.
+    of its class, of the function whose default it is, or where its name or that of its class is mentioned.
     """
 
     function: str
@@ -95,15 +95,22 @@ def _span(node: ast.expr | ast.stmt) -> frozenset[int]:
 def _effects_of_import(tree: ast.Module) -> dict[int, frozenset[int]]:
     """Return for each line that is carried out at import, and in it alone, the lines in which it has an effect."""
     found = {}
+
+    def users(names: set[str]) -> frozenset[int]:
+        return frozenset(node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in names)
+
     for statement in tree.body:
         if isinstance(statement, ast.ClassDef):
             within = [one for one in statement.body if not isinstance(one, ast.FunctionDef)]
-            found |= {line: _span(statement) for one in within for line in _span(one)}
+            lines = _span(statement) | users({statement.name})
+            found |= {line: lines for one in within for line in _span(one)}
         elif isinstance(statement, ast.Assign | ast.AnnAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             names = {target.id for target in targets if isinstance(target, ast.Name)}
-            users = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in names]
-            found |= {line: frozenset(node.lineno for node in users) for line in _span(statement)}
+            found |= dict.fromkeys(_span(statement), users(names))
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        defaults = [*function.args.defaults, *(one for one in function.args.kw_defaults if one is not None)]
+        found |= {line: _span(function) for one in defaults for line in _span(one)}
     return found
 
 

@@ -25,7 +25,16 @@ from dprepro.privacy.events import (
     TreeEvent,
     UnprotectedEvent,
 )
-from dprepro.privacy.mechanisms import BLOCK_STEPS, GaussianMechanism, Ledger, Slots, _laplace
+from dprepro.privacy.mechanisms import (
+    BLOCK_STEPS,
+    BatchAtHand,
+    GaussianMechanism,
+    Ledger,
+    Slots,
+    _counted,
+    _laplace,
+    _looks_at,
+)
 
 EVENT = GaussianEvent("inner", 0.37, (QueryPart(1.0, 500, 500),), 1000)
 SAMPLED = dataclasses.replace(EVENT, parts=(QueryPart(1.0, 1, 500),))
@@ -344,3 +353,214 @@ def test_every_kind_of_event_is_in_that_list():
 def test_labels_must_differ(backend):
     with pytest.raises(LedgerMismatch, match="two events"):
         more(backend, EVENT, EVENT)
+
+
+# --- what was asked for -------------------------------------------------------------------------------------------
+
+
+TWO_PARTS = GaussianEvent("a", 1.0, (QueryPart(1.0, 1, 5), QueryPart(1.0, 5, 5)), 2)
+
+
+def test_noise_alone_is_refused_if_any_part_of_the_event_is_on_a_random_batch():
+    for parts in (TWO_PARTS.parts, TWO_PARTS.parts[::-1]):
+        book = ledger(get_backend("cpu"), dataclasses.replace(TWO_PARTS, parts=parts))
+        with pytest.raises(LedgerMismatch, match="take the noise from `sampled`"):
+            next(book.gaussian("a").noise(1))
+        next(book.gaussian("a").sampled(1))
+
+
+def test_a_negative_number_of_releases_is_refused_and_none_is_not(backend):
+    drawing = mechanism(backend)
+    with pytest.raises(LedgerMismatch, match="-1 releases of the mechanism 'inner' were asked for"):
+        list(drawing.noise(-1))
+    assert list(drawing.noise(0)) == []
+    assert drawing.drawn == 0
+
+
+ASKING = {
+    "noise": lambda book: next(book.gaussian("a").noise(1)),
+    "a tree": lambda book: book.tree("t").start(),
+    "an unprotected quantity": lambda book: book.unprotected("u"),
+    "a condition": lambda book: book.condition("c"),
+}
+
+
+@pytest.mark.parametrize("asking", ASKING)
+def test_a_run_has_begun_with_the_first_thing_that_is_asked_for(asking):
+    """Rows may be embedded before, and not after."""
+    events = (dataclasses.replace(BATCH, label="a"), TreeEvent("t", 1.0, 1.0, 2, 1))
+    book = ledger(get_backend("cpu"), *events, UnprotectedEvent("u", 1), ConditionEvent("c", 1e-7))
+    assert not book.begun
+    ASKING[asking](book)
+    assert book.begun
+
+
+def test_what_was_never_planned_is_written_down_as_unprotected_as_often_as_it_was_used():
+    book = ledger(get_backend("cpu"), UnprotectedEvent("u", 1), ConditionEvent("c", 1e-7))
+    assert book.entries() == (UnprotectedEvent("u", 0),)
+    for _ in range(2):
+        book.unprotected("u")
+        book.unprotected("v")
+        book.condition("c")
+        book.condition("w")
+    both = (UnprotectedEvent("u", 2), ConditionEvent("c", 1e-7))
+    assert book.entries() == (*both, UnprotectedEvent("v", 2), UnprotectedEvent("w", 1))
+
+
+def test_releases_that_a_library_declares_are_counted_and_bounded_as_any_others():
+    book = ledger(get_backend("cpu"), dataclasses.replace(BATCH, label="a", count=3))
+    assert book.declare("a", 2) == {"full gradients", "fresh samples"}
+    assert book.entries()[0].count == 2
+    with pytest.raises(LedgerMismatch, match="planned for 3 releases, but 4"):
+        book.declare("a", 2)
+    book.declare("a", 1)
+    book.check(full=True)
+    with pytest.raises(LedgerMismatch, match="no Mechanism 'b'"):
+        book.declare("b", 1)
+
+
+def test_nothing_is_said_to_have_been_looked_at_unless_it_is_said():
+    book = ledger(get_backend("cpu"), ConditionEvent("c", 1e-7))
+    book.condition("c")
+    book.check()
+    for kind in LOOKS:
+        with pytest.raises(LedgerMismatch, match="no event of its plan has such a part"):
+            book.check(**{kind: True})
+
+
+def test_a_parallel_event_covers_its_batches_if_any_branch_releases():
+    none = dataclasses.replace(BATCH, count=0)
+    assert _looks_at(ParallelEvent("p", ((none,), (BATCH,)))) == {"fresh samples"}
+    assert _looks_at(ParallelEvent("p", ((none,), (none,)))) == set()
+
+
+def test_a_plan_is_told_by_its_labels_and_numbers():
+    events = (
+        ParallelEvent("p", ((BATCH,), (dataclasses.replace(BATCH, label="b", count=7),))),
+        ConditionEvent("c", 0.5),
+    )
+    assert _counted(events) == ["1 x 'batch'", "7 x 'b'", "1 x 'c'"]
+    assert _counted(()) == ["nothing"]
+
+
+# --- batches at hand ----------------------------------------------------------------------------------------------
+
+
+def watched(turn, *events):
+    return Ledger(events, 3, 0, [0, 1], get_backend("cpu"), turn)
+
+
+def test_a_batch_counts_as_not_looked_at_until_it_is():
+    assert not BatchAtHand(None).looked_at
+    with pytest.raises(LedgerMismatch, match="'a' was not looked at before its release was over"):
+        list(watched(lambda: 0, dataclasses.replace(SAMPLED, label="a")).gaussian("a").sampled(1))
+
+
+def test_where_nobody_notes_what_is_looked_at_nothing_is_missed():
+    slots = Slots(5, (0,), get_backend("cpu"))
+    assert not slots.watched
+    drawing = GaussianMechanism(SAMPLED, 3, slots)
+    for index, _ in drawing.sampled(2):
+        assert slots.at_hand["inner"].batch is index
+    assert slots.at_hand == {}
+
+
+def test_a_batch_that_another_release_of_its_event_took_the_place_of_must_have_been_looked_at():
+    book = watched(lambda: 0, dataclasses.replace(SAMPLED, label="a", count=3))
+    drawing = book.gaussian("a")
+    one = drawing.sampled(1)
+    next(one)
+    with pytest.raises(LedgerMismatch, match="was not looked at"):
+        next(drawing.sampled(1))
+    book.at_hand["a"].looked_at = True
+    other = drawing.sampled(1)
+    index, _ = next(other)
+    assert list(one) == [], "the batch at hand is not the one that is taken back"
+    assert book.at_hand["a"].batch is index
+    with pytest.raises(LedgerMismatch, match="was not looked at"):
+        book.check()
+
+
+# --- turns --------------------------------------------------------------------------------------------------------
+
+
+DISJOINT = DisjointGaussianEvent("d", (1.0,), (1.0,), 9)
+FADING = FadingSelectionEvent("f", "gumbel", 1.0, (((1.0, 1),),), 9)
+ONCE = {
+    "disjoint": (DISJOINT, lambda book: book.disjoint_gaussian("d").noise(0)),
+    "fading": (FADING, lambda book: book.selection("f").largest(np.zeros((2, 3)))),
+    "tree": (TreeEvent("t", 1.0, 1.0, 9, 4), lambda book: book.tree("t").add(np.zeros((2, 3)))),
+}
+
+
+@pytest.mark.parametrize("kind", ONCE)
+@pytest.mark.parametrize("first", [1, 2, 30])
+def test_an_event_that_counts_a_record_once_releases_once_in_a_turn(kind, first):
+    turn = [0]
+    event, release = ONCE[kind]
+    book = watched(lambda: turn[0], event)
+    if kind == "tree":
+        book.tree("t").start()
+    with pytest.raises(LedgerMismatch, match="before any batch was handed out for it"):
+        release(book)
+    for turn[0] in (first, first + 1):
+        assert not book.counts_once_in(turn[0])
+        release(book)
+        assert book.counts_once_in(turn[0])
+        with pytest.raises(LedgerMismatch, match="would release twice on one batch"):
+            release(book)
+    assert not book.counts_once_in(first)
+
+
+BRANCHES = ParallelEvent(
+    "p",
+    (
+        (GaussianEvent("a", 1.0, ONE, 4), LaplaceEvent("l", 1.0, 1.0, 4)),
+        (GaussianEvent("b", 1.0, ONE, 4),),
+    ),
+)
+OTHERS = ParallelEvent("q", ((GaussianEvent("c", 1.0, ONE, 4),),))
+
+
+@pytest.mark.parametrize("first", [1, 2, 30])
+def test_of_the_branches_of_a_parallel_event_one_releases_in_a_turn(first):
+    """A record is in the batch of one branch only: that is what makes the others free."""
+    turn = [0]
+    book = watched(lambda: turn[0], BRANCHES, OTHERS, GaussianEvent("anytime", 1.0, ONE, 1))
+    next(book.gaussian("anytime").noise(1))
+    with pytest.raises(LedgerMismatch, match="'b' would release before any batch was handed out"):
+        next(book.gaussian("b").noise(1))
+    turn[0] = first
+    assert not book.counts_once_in(first)
+    for label in ("a", "a"):
+        next(book.gaussian(label).noise(1))
+    next(book.laplace("l").noise(1))
+    next(book.gaussian("c").noise(1))
+    assert book.counts_once_in(first)
+    with pytest.raises(LedgerMismatch, match="'b' would release on a batch of another parallel branch"):
+        next(book.gaussian("b").noise(1))
+    turn[0] += 1
+    next(book.gaussian("b").noise(1))
+    with pytest.raises(LedgerMismatch, match="'a' would release on a batch of another parallel branch"):
+        next(book.gaussian("a").noise(1))
+
+
+@pytest.mark.parametrize("label", ["a", "l"])
+def test_a_branch_that_began_to_release_does_not_go_on_with_the_batch_of_another(label):
+    """Planted bug: releases were asked for in the turn of one's own batch and are drawn in that of another branch."""
+    turn = [1]
+    book = watched(lambda: turn[0], BRANCHES)
+    releases = book.gaussian("a").noise(3) if label == "a" else book.laplace("l").noise(3)
+    next(releases)
+    turn[0] = 2
+    next(book.gaussian("b").noise(1))
+    with pytest.raises(LedgerMismatch, match=f"'{label}' would release on a batch of another parallel branch"):
+        next(releases)
+
+
+def test_a_kernel_does_not_release_on_the_batch_of_another_branch():
+    one, other = (GaussianEvent(label, 1.0, (QueryPart(1.0, 1, 5),), 1) for label in "ab")
+    book = watched(lambda: 1, ParallelEvent("p", ((one,), (other,))))
+    book.gaussian("a").handed_over(1)
+    with pytest.raises(LedgerMismatch, match="'b' would release on a batch of another parallel branch"):
+        book.gaussian("b").handed_over(1)

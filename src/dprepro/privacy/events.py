@@ -246,6 +246,7 @@ class FadingSelectionEvent(_Noisy):
     count: int
 
     def __post_init__(self) -> None:
+        _check_noise(self.label, self.scale, self.count)
         if not self.profiles or not all(self.profiles):
             raise UserError(f"The event {self.label!r} declares no sensitivity: give it at least one profile.")
         self.alternatives()  # each of its selections is checked
@@ -360,7 +361,7 @@ _KINDS: dict[str, Any] = {
 
 
 def _check_noise(label: str, scale: float, count: int) -> None:
-    if not (0.0 <= scale < math.inf) or count < 0:
+    if not (0.0 <= scale < math.inf and 0 <= count < math.inf):
         raise UserError(f"The event {label!r} has noise {scale} and {count} releases: both must be >= 0 and finite.")
 
 

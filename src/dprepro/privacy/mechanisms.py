@@ -125,6 +125,11 @@ class Mechanism:
         self._slots.witness(self.event.label)
         return first
 
+    def _release(self) -> None:
+        """Count one release of those that were kept, in the turn in which it is made."""
+        self.drawn += 1
+        self._slots.witness(self.event.label)
+
     def _steps(self, usual: int) -> int:
         """Return for how many steps noise is drawn at one time; no number depends on it."""
         return self._slots.backend.steps(usual)
@@ -220,10 +225,6 @@ class GaussianMechanism(Mechanism):
             self._slots.check_looked_at(self.event.label)
             del self._slots.at_hand[self.event.label]
 
-    def _release(self) -> None:
-        self.drawn += 1
-        self._slots.witness(self.event.label)
-
     @property
     def obstacle_to_steps(self) -> str:
         """What keeps a kernel from drawing the records of this event; empty if nothing does."""
@@ -232,6 +233,11 @@ class GaussianMechanism(Mechanism):
 
     def handed_over(self, releases: int) -> Draws:
         """Return the next `releases` releases, of one record each, for a kernel that draws noise and records itself."""
+        if obstacle := self.obstacle_to_steps:
+            raise LedgerMismatch(
+                f"A kernel draws one record for each release, but the event {self.event.label!r} is for {obstacle}: "
+                "take its releases from `sampled` or `noise`."
+            )
         first = self._take(releases)
         self.drawn += releases
         draws = Draws(self._normals, self._indices, first, releases, self.event.sigma)
@@ -279,7 +285,7 @@ class DisjointGaussianMechanism(Mechanism):
         super().__init__(event, slots)
         self._d = d
         self._normals = slots.streams(f"noise:{event.label}")
-        self._block: np.ndarray | None = None
+        self._block: tuple[int, np.ndarray] | None = None
 
     def noise(self, kind: int) -> Array:
         """Return the noise (K, d) of one release of this kind."""
@@ -294,10 +300,10 @@ class DisjointGaussianMechanism(Mechanism):
     def _unit_noise(self, step: int) -> np.ndarray:
         """Return the standard normals (K, d) of a step; they are drawn in blocks."""
         steps = self._steps(DISJOINT_STEPS)
-        place = step % steps
-        if place == 0 or self._block is None:
-            self._block = self._normals.normals(step - place, steps, self._d)
-        return self._block[place]
+        number, place = divmod(step, steps)
+        if self._block is None or self._block[0] != number:
+            self._block = number, self._normals.normals(number * steps, steps, self._d)
+        return self._block[1][place]
 
 
 class LaplaceMechanism(Mechanism):
@@ -315,7 +321,7 @@ class LaplaceMechanism(Mechanism):
         first = self._take(releases)
         for step in range(first, first + releases):
             uniforms = self._uniforms.uniforms(step * self._d, self._d).T
-            self.drawn += 1
+            self._release()
             yield self._slots.backend.asarray(self.event.scale * _laplace(uniforms))
 
 
