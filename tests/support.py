@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -91,6 +92,18 @@ def smoothed_gradient(risk: SpikedPopulation, W: np.ndarray, alpha: float, nodes
     _, slopes, turns = risk._means(d - 1, A[~narrow, None] + alpha * c, C[~narrow, None])
     along[~narrow], turned[~narrow] = slopes @ weights, turns @ weights
     return np.asarray(risk._turned(risk._tau * along, risk._kappa * turned, across, rho))
+
+
+def randomised_response_delta(epsilons: Sequence[float], epsilon: float) -> float:
+    """Return the delta of randomised responses with these epsilons at `epsilon`, by listing all their outcomes.
+
+    Randomised response is the worst of all pure releases (Murtagh and Vadhan 2016).
+    """
+    p, q = np.ones(1), np.ones(1)
+    for each in epsilons:
+        truth, lie = 1.0 / (1.0 + np.exp(-each)), 1.0 / (1.0 + np.exp(each))
+        p, q = np.concatenate([p * truth, p * lie]), np.concatenate([q * lie, q * truth])
+    return math.fsum(np.maximum(0.0, p - np.exp(epsilon) * q))
 
 
 class Transcript(Execution):

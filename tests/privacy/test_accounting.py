@@ -56,6 +56,30 @@ def test_gaussian_epsilon_is_never_below_the_truth(mu, delta):
         assert gaussian_delta(mu, epsilon * (1 - 1e-6)) > delta * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("mu", [1e-15, 1e-9, 1e-6, 1e-4, 0.0099, 0.01, 0.02, 1.0, 40.0])
+@pytest.mark.parametrize("delta", [1e-5, 1e-8, 1e-20, 1e-100])
+def test_gaussian_epsilon_is_right_to_twelve_digits_however_small_mu_is(mu, delta):
+    """For a small mu the two terms of delta are nearly equal: their plain difference would be all rounding."""
+    epsilon = gaussian_epsilon(mu, delta)
+    with mpmath.workdps(60):
+        spent = lambda e: mpmath.ncdf(mu / 2 - e / mu) - mpmath.exp(e) * mpmath.ncdf(-mu / 2 - e / mu)  # noqa: E731
+        mu, epsilon = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        assert spent(epsilon * (1 + mpmath.mpf("1e-12"))) <= delta
+        assert epsilon == 0 or spent(epsilon * (1 - mpmath.mpf("1e-12"))) > delta
+
+
+@given(st.floats(1e-17, 1e-1), st.floats(0.0, 1e3))
+def test_gaussian_delta_is_a_probability_and_falls_with_epsilon(mu, ratio):
+    larger, smaller = gaussian_delta(mu, 0.9 * ratio * mu), gaussian_delta(mu, ratio * mu)
+    assert 1.0 >= larger >= smaller * (1 - 1e-9) >= 0.0
+
+
+@given(st.floats(1e9, 1e15), st.floats(-5.0, 5.0))
+def test_gaussian_delta_is_a_probability_where_rounding_decides(mu, ratio):
+    """An epsilon of 1e18 and more is known to hundreds only."""
+    assert 0.0 <= gaussian_delta(mu, mu * (mu / 2 + ratio)) <= 1.0
+
+
 def test_gaussian_epsilon_at_the_ends():
     assert gaussian_epsilon(0.0, 1e-5) == 0.0
     assert gaussian_epsilon(math.inf, 1e-5) == math.inf

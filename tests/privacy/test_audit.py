@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+import math
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from dprepro.algorithms import get_algorithm, names
-from dprepro.errors import LedgerMismatch, RunFailed, UserError
+from dprepro.errors import LedgerMismatch, RunFailed, UserError, VacuousSetting
+from dprepro.privacy import audit as audits
 from dprepro.privacy import calibrate
 from dprepro.privacy.audit import audit
+from dprepro.privacy.bounds import AuditBound
 from dprepro.privacy.calibrate import smallest_scale
 from dprepro.privacy.cases import linear_case, sampled_case
 from dprepro.privacy.events import GaussianEvent, QueryPart
@@ -177,9 +183,159 @@ class _SampledDescent(type(get_algorithm("dp_gd"))):
         return x
 
 
-def test_too_few_replicates_are_refused():
-    with pytest.raises(UserError, match="at least 200"):
-        run("dp_gd", replicates=100)
+def test_bad_questions_are_refused():
+    with pytest.raises(UserError, match="replicates is 199: an audit needs at least 200"):
+        run("dp_gd", replicates=199)
+    with pytest.raises(UserError, match="epsilon is inf: an audit needs a claim to refute"):
+        run("dp_gd", math.inf)
+    with pytest.raises(UserError, match="seed is -1"):
+        run("dp_gd", seed=-1)
+
+
+@pytest.mark.parametrize(("generic", "words"), [(True, "no step. It is the generic audit"), (False, "no step.$")])
+def test_only_the_generic_audit_asks_for_another_case_where_its_data_are_too_few(generic, words):
+    def vacuous(*setting, **letters):
+        raise VacuousSetting("It has no step.")
+
+    case = dataclasses.replace(linear_case(50, {}), generic=generic)
+    algorithm = SimpleNamespace(audit_case=lambda: case, plan=vacuous)
+    with pytest.raises(UserError, match=words):
+        audit(algorithm, variant="certified", epsilon=1.0, delta=1e-5, replicates=200)
+
+
+def test_an_audit_holds_a_run_to_its_plan():
+    class Hasty(type(get_algorithm("dp_gd"))):
+        def run(self, plan, ex):
+            return ex.start()
+
+    with pytest.raises(LedgerMismatch):
+        audit(Hasty(), variant="published", epsilon=1.0, delta=1e-5, replicates=200)
+
+
+def test_an_audit_has_20_000_runs_on_each_side_and_the_seed_0_unless_told_otherwise():
+    default = inspect.signature(audit).parameters
+    assert (default["replicates"].default, default["seed"].default) == (20_000, 0)
+
+
+def test_an_attacker_sees_every_step_and_so_no_kernel_takes_them():
+    """It is the backend that would have a kernel; what it is told is why it may not."""
+    asked = []
+    allowed = lambda kernel, obstacle: asked.append(obstacle) or not obstacle  # noqa: E731
+    ex = object.__new__(audits.Watched)
+    ex._backend, ex._embedding = SimpleNamespace(kernels=SimpleNamespace(allowed=allowed)), None
+    assert not ex.steps_in_kernel("step")
+    assert not ex.steps_in_kernel("step", "a reason of its own")
+    assert asked == ["an audit sees every step", "a reason of its own"]
+
+
+# What follows from the scores. The scores and bounds here are made up.
+
+
+class Shown:
+    """Scores of 0 on the neighbour and 1 on the dataset; what is found in them; the questions asked."""
+
+    def __init__(self, monkeypatch, clopper_pearson=0.0, tradeoff=0.0, refuted=0.0, violated=False, scores=(0.0, 1.0)):
+        self.seeds, self.asked = [], []
+
+        def side_scores(algorithm, plan, case, rows, *, seed, **_):
+            self.seeds.append(seed)
+            return np.full(200, scores[rows is case.rows])
+
+        def audit_bounds(scores0, scores1, delta, beta):
+            self.asked.append(("bounds", scores0[0], scores1[0], delta, beta))
+            return AuditBound(clopper_pearson, tradeoff, 0.0, 0.0, 0.0, 0.0, 200, beta)
+
+        def violates(scores0, scores1, profile, beta, epsilons):
+            self.asked.append(("curve", scores0[0], scores1[0], epsilons[0], beta))
+            return violated
+
+        monkeypatch.setattr(audits, "side_scores", side_scores)
+        monkeypatch.setattr(audits, "audit_bounds", audit_bounds)
+        monkeypatch.setattr(audits, "violates", violates)
+        monkeypatch.setattr(audits, "_refuted_epsilon", lambda *_: refuted)
+
+
+GAUSSIAN, OTHER = "dp_gd", "noisy_frank_wolfe"
+
+
+def shown(name, epsilon=1.0, variant="published", seed=3):
+    return run(name, epsilon, variant, replicates=200, seed=seed)
+
+
+@pytest.mark.parametrize("name", [GAUSSIAN, OTHER])
+def test_the_sides_share_no_random_numbers_and_the_dataset_is_the_positive_one(name, monkeypatch):
+    found = Shown(monkeypatch)
+    assert shown(name, seed=0)["confidence"] == 0.998
+    shown(name, seed=7)
+    assert found.seeds == [0, 1, 14, 15]
+    curve = [] if name == GAUSSIAN else [("curve", 0.0, 1.0, 0.0, 1e-3)]
+    assert found.asked == 2 * [("bounds", 0.0, 1.0, 1e-5, 1e-3), *curve]
+
+
+def test_a_gaussian_mechanism_is_proven_to_spend_the_larger_of_both_bounds(monkeypatch):
+    for bounds in ({"clopper_pearson": 0.3, "tradeoff": 0.4}, {"clopper_pearson": 0.4, "tradeoff": 0.3}):
+        Shown(monkeypatch, **bounds, refuted=9.0, violated=True)
+        row = shown(GAUSSIAN)
+        assert (row["epsilon_audited"], row["epsilon_tradeoff"]) == (0.4, bounds["tradeoff"])
+        assert row["verdict"] == "below the accounted epsilon"
+
+
+def test_of_another_mechanism_the_tradeoff_figure_is_shown_but_not_called_proven(monkeypatch):
+    Shown(monkeypatch, clopper_pearson=0.2, tradeoff=9.0, refuted=5.0)
+    row = shown(OTHER)
+    assert (row["epsilon_audited"], row["epsilon_tradeoff"]) == (0.2, 5.0)
+
+
+def test_more_than_claimed_or_more_than_accounted_is_said_and_exactly_as_much_is_neither(monkeypatch):
+    Shown(monkeypatch)
+    accounted = shown(GAUSSIAN)["epsilon_accounted"]
+    assert accounted > 1.0
+    verdicts = {
+        1.0: "below the accounted epsilon",
+        1.001: "proves more than claimed",
+        accounted: "proves more than claimed",
+    }
+    for proven, verdict in verdicts.items():
+        Shown(monkeypatch, tradeoff=proven)
+        assert shown(GAUSSIAN)["verdict"] == verdict
+    Shown(monkeypatch, tradeoff=np.nextafter(accounted, 9.0))
+    with pytest.raises(RunFailed, match="a mechanism, a sensitivity or the accountant is wrong"):
+        shown(GAUSSIAN)
+
+
+def test_a_curve_that_is_not_gaussian_is_refuted_as_a_whole(monkeypatch):
+    Shown(monkeypatch, violated=True)
+    with pytest.raises(RunFailed, match="a mechanism, a sensitivity or the accountant is wrong"):
+        shown(OTHER)
+    Shown(monkeypatch, clopper_pearson=9.0)
+    with pytest.raises(RunFailed, match="a mechanism, a sensitivity or the accountant is wrong"):
+        shown(OTHER)
+
+
+def test_runs_without_a_score_prove_nothing(monkeypatch):
+    Shown(monkeypatch, scores=(0.0, math.nan))
+    with pytest.raises(RunFailed, match="200 of 400 runs in the audit of dp_gd"):
+        shown(GAUSSIAN)
+
+
+def test_claims_are_compared_from_epsilon_0_to_12(monkeypatch):
+    """The grids of the curve that is accounted and of those with more noise."""
+    asked = []
+    monkeypatch.setattr(audits, "delta_profile", lambda events, delta: lambda e: asked.append(e) or 1.0)
+    audits._refuted_epsilon([np.zeros(200), np.ones(200)], (GaussianEvent("a", 1.0, (QueryPart(1.0, 9, 9),), 1),), 1e-5)
+    np.testing.assert_allclose(asked[:11], np.arange(11) / 10, atol=1e-15)
+    np.testing.assert_allclose(asked[11:], 1.25 * (12.0 / 1.25) ** (np.arange(14) / 13))
+
+
+def test_curves_with_a_tenth_to_nine_tenths_of_the_spent_are_tried_one_after_the_other(monkeypatch):
+    tried = []
+    monkeypatch.setattr(audits, "largest_refuted_scale", lambda *arguments: tried.extend(arguments[3]))
+    assert (
+        audits._refuted_epsilon([np.zeros(9), np.ones(9)], (GaussianEvent("a", 1.0, (QueryPart(1.0, 9, 9),), 1),), 0.1)
+        == 0
+    )
+    assert (tried[0], tried[-1]) == (0.1, 0.9)
+    assert all(0.0 < step < 0.16 for step in np.diff(tried))
 
 
 def test_calibration_is_remembered_and_a_damaged_memory_is_ignored(tmp_path):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -18,17 +19,11 @@ from scipy.stats import binom
 from dprepro.errors import UserError
 from dprepro.privacy import bounds
 from dprepro.privacy.accounting import gaussian_delta, gaussian_epsilon
-from dprepro.privacy.bounds import (
-    audit_bounds,
-    clopper_pearson_epsilon,
-    largest_refuted_scale,
-    split,
-    tradeoff_epsilon,
-    tradeoff_mu,
-    violates,
-)
+from dprepro.privacy.bounds import audit_bounds, largest_refuted_scale, split, violates
 
 DELTA = 1e-5
+# So small that it says nothing about mechanisms of pure DP.
+NO_DELTA = 1e-12
 RUNS = 20_000
 
 
@@ -97,7 +92,7 @@ def test_clopper_pearson_stays_below_the_epsilon_of_the_laplace_mechanism(epsilo
     found = []
     for _ in range(100):
         scores0, scores1 = rng.laplace(0.0, 1 / epsilon, 4000), rng.laplace(1.0, 1 / epsilon, 4000)
-        found.append(clopper_pearson_epsilon(scores0, scores1, 0.0))
+        found.append(audit_bounds(scores0, scores1, NO_DELTA).epsilon_clopper_pearson)
     assert sum(bound > epsilon for bound in found) <= 2
     assert np.median(found) > 0.3 * epsilon
 
@@ -106,7 +101,8 @@ def test_clopper_pearson_is_nearly_tight_for_randomized_response():
     """Discrete scores: epsilon = log 3 exactly. Above the truth: 1e-3; below 80 % of it: under 1e-9."""
     rng = np.random.default_rng(13)
     scores0, scores1 = rng.random(RUNS) < 0.25, rng.random(RUNS) < 0.75
-    assert 0.8 * math.log(3) < clopper_pearson_epsilon(scores0, scores1, 0.0) <= math.log(3)
+    bound = audit_bounds(scores0, scores1, NO_DELTA)
+    assert 0.8 * math.log(3) < bound.epsilon_clopper_pearson <= math.log(3)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -132,7 +128,7 @@ def test_the_tradeoff_bound_of_a_correct_mechanism_is_typically_within_70_and_10
     Higher floors for single bounds need more runs; 35 % is missed with probability under 1e-6.
     """
     rng = np.random.default_rng(14)
-    found = [tradeoff_epsilon(*gaussian_scores(rng, mu_of(epsilon)), DELTA) for _ in range(61)]
+    found = [audit_bounds(*gaussian_scores(rng, mu_of(epsilon)), DELTA).epsilon_tradeoff for _ in range(61)]
     assert 0.7 * epsilon <= np.median(found) <= epsilon
     assert min(found) > 0.35 * epsilon
 
@@ -143,18 +139,22 @@ def test_noise_two_times_too_small_is_detected(epsilon):
     truth = gaussian_epsilon(2 * mu_of(epsilon), DELTA)
     for seed in range(5):
         scores = gaussian_scores(np.random.default_rng(seed), 2 * mu_of(epsilon))
-        assert epsilon < tradeoff_epsilon(*scores, DELTA) <= truth
+        assert epsilon < audit_bounds(*scores, DELTA).epsilon_tradeoff <= truth
 
 
 def test_clopper_pearson_finds_gross_errors():
     """Noise eight times too small at epsilon = 1; short of twice the claim with probability under 1e-6."""
     scores = gaussian_scores(np.random.default_rng(15), 8 * mu_of(1.0))
-    assert 2.0 < clopper_pearson_epsilon(*scores, DELTA) < gaussian_epsilon(8 * mu_of(1.0), DELTA)
+    found = audit_bounds(*scores, DELTA).epsilon_clopper_pearson
+    assert 2.0 < found < gaussian_epsilon(8 * mu_of(1.0), DELTA)
 
 
 def test_more_confidence_means_a_smaller_bound():
     scores = gaussian_scores(np.random.default_rng(16), 1.0)
-    assert tradeoff_mu(*scores, beta=1e-6) < tradeoff_mu(*scores, beta=1e-3) < tradeoff_mu(*scores, beta=0.05)
+    found = [audit_bounds(*scores, DELTA, beta) for beta in (1e-6, 1e-3, 0.05)]
+    for bound in ("mu_lower", "epsilon_tradeoff", "epsilon_clopper_pearson"):
+        sure, usual, unsure = (getattr(each, bound) for each in found)
+        assert sure < usual < unsure
 
 
 # Invariance: exact, no false alarms.
@@ -181,12 +181,10 @@ def test_bounds_do_not_depend_on_names_signs_or_units(seed, change, rounded):
     assert after.epsilon_tradeoff == pytest.approx(before.epsilon_tradeoff, rel=1e-9)
 
 
-def test_the_record_agrees_with_the_single_bounds():
+def test_the_record_tells_the_errors_of_the_judged_half_at_its_threshold():
     scores = gaussian_scores(np.random.default_rng(17), 0.8, 5000)
     bound = audit_bounds(*scores, DELTA, beta=0.01)
-    assert bound.epsilon_clopper_pearson == clopper_pearson_epsilon(*scores, DELTA, 0.01)
-    assert bound.mu_lower == tradeoff_mu(*scores, 0.01)
-    assert bound.epsilon_tradeoff == tradeoff_epsilon(*scores, DELTA, 0.01)
+    assert bound.epsilon_tradeoff == gaussian_epsilon(bound.mu_lower, DELTA)
     _, (judged0, judged1) = split(*scores)
     assert bound.fpr == np.mean(judged0 > bound.threshold)
     assert bound.fnr == np.mean(judged1 <= bound.threshold)
@@ -219,17 +217,26 @@ def test_infinite_scores_are_the_strongest_evidence():
     scores0, scores1 = rng.normal(size=2000), rng.normal(size=2000)
     scores1[::10] = np.inf
     scores0[::10] = -np.inf
-    assert clopper_pearson_epsilon(scores0, scores1, DELTA) > 0.5
-    assert tradeoff_mu(scores0, scores1) > 0.0
+    bound = audit_bounds(scores0, scores1, DELTA)
+    assert bound.epsilon_clopper_pearson > 0.5
+    assert bound.mu_lower > 0.0
+
+
+def test_scores_may_be_any_real_numbers():
+    scores = gaussian_scores(np.random.default_rng(17), 0.8, 300)
+    exact = [[Fraction(score) for score in side] for side in scores]
+    assert audit_bounds(*exact, DELTA) == audit_bounds(*scores, DELTA)
+    whole = [(4 * side).astype(int) for side in scores]
+    assert audit_bounds(*whole, DELTA) == audit_bounds(*[side.astype(float) for side in whole], DELTA)
 
 
 # Any claimed curve
 
 
-def test_violates_and_tradeoff_mu_agree_on_gaussian_claims():
+def test_violates_and_the_tradeoff_bound_agree_on_gaussian_claims():
     """The same corners against the same curve, on different guesses: 15 % either way is over five standard errors."""
     scores = gaussian_scores(np.random.default_rng(20), 1.0)
-    mu = tradeoff_mu(*scores)
+    mu = audit_bounds(*scores, DELTA).mu_lower
     assert violates(*scores, lambda epsilon: gaussian_delta(0.85 * mu, epsilon))
     assert not violates(*scores, lambda epsilon: gaussian_delta(1.15 * mu, epsilon))
 
@@ -298,9 +305,6 @@ GOOD = np.linspace(0.0, 1.0, 300)
 def test_bad_scores_are_refused_on_either_side(scores, message):
     for pair in ((scores, GOOD), (GOOD, scores)):
         for bound in (
-            lambda a, b: clopper_pearson_epsilon(a, b, DELTA),
-            tradeoff_mu,
-            lambda a, b: tradeoff_epsilon(a, b, DELTA),
             lambda a, b: audit_bounds(a, b, DELTA),
             lambda a, b: violates(a, b, lambda epsilon: 0.0),
             split,
@@ -309,32 +313,32 @@ def test_bad_scores_are_refused_on_either_side(scores, message):
                 bound(*pair)
 
 
-@pytest.mark.parametrize("delta", [-0.1, 1.0, math.nan, "small", None])
-@pytest.mark.parametrize("bound", [clopper_pearson_epsilon, tradeoff_epsilon, audit_bounds])
-def test_bad_delta_is_refused(bound, delta):
+@pytest.mark.parametrize("delta", [-0.1, 0.0, 1.0, math.nan, "small", None])
+def test_bad_delta_is_refused(delta):
     with pytest.raises(UserError, match=r"delta is .*: give a number"):
-        bound(GOOD, GOOD, delta)
-
-
-@pytest.mark.parametrize("bound", [tradeoff_epsilon, audit_bounds])
-def test_a_gaussian_claim_needs_a_positive_delta(bound):
-    with pytest.raises(UserError, match="strictly between 0 and 1"):
-        bound(GOOD, GOOD, 0.0)
+        audit_bounds(GOOD, GOOD, delta)
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0, -1.0, math.nan, "0.1", True])
 def test_bad_beta_is_refused(beta):
-    with pytest.raises(UserError, match=r"beta is .*: give the error probability"):
-        tradeoff_mu(GOOD, GOOD, beta)
+    words = r"beta is .*: give the error probability of the bound, for example 0\.001\."
+    with pytest.raises(UserError, match=words):
+        audit_bounds(GOOD, GOOD, DELTA, beta)
+    with pytest.raises(UserError, match=words):
+        violates(GOOD, GOOD, lambda epsilon: 0.0, beta)
 
 
-@pytest.mark.parametrize("profile", [lambda epsilon: math.nan, lambda epsilon: -0.1, lambda epsilon: 1.1])
+@pytest.mark.parametrize(
+    "profile", [lambda e: math.nan, lambda e: -0.1, lambda e: 1.1, lambda e: 0.2 if e < 1 else -0.1]
+)
 def test_a_profile_outside_the_unit_interval_is_refused(profile):
     with pytest.raises(UserError, match="claimed delta profile"):
         violates(GOOD, GOOD, profile)
 
 
-@pytest.mark.parametrize("epsilons", [[], [-1.0], [math.inf], [math.nan]])
+@pytest.mark.parametrize(
+    "epsilons", [[], [-1.0], [math.inf], [math.nan], [0.0, -1.0], [0.0, math.inf], [1.0, math.nan]]
+)
 def test_a_bad_grid_of_epsilons_is_refused(epsilons):
     with pytest.raises(UserError, match="grid of epsilons"):
         violates(GOOD, GOOD, lambda epsilon: 0.1, epsilons=epsilons)

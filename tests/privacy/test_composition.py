@@ -7,39 +7,20 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import randomised_response_delta
 
 from dprepro.errors import UserError
-from dprepro.privacy import pld
+from dprepro.privacy import composition, pld
 from dprepro.privacy.accounting import gaussian_epsilon
 from dprepro.privacy.composition import (
     advanced,
-    basic,
     bounded_range,
-    heterogeneous_pure,
     optimal_pure,
-    parallel,
     tree_mu,
     tree_nodes,
+    zcdp_delta,
     zcdp_epsilon,
 )
-
-
-def randomised_response_delta(epsilons, epsilon):
-    """Exact delta of randomised responses, by listing all outcomes in high precision."""
-    with mpmath.workdps(40):
-        outcomes = [(mpmath.mpf(1), mpmath.mpf(1))]
-        for each in epsilons:
-            truth = 1 / (1 + mpmath.exp(-mpmath.mpf(each)))
-            outcomes = [
-                (p * a, q * b) for p, q in outcomes for a, b in ((truth, 1 - truth), (1 - truth, truth))
-            ]  # fmt: skip
-        return float(sum(max(mpmath.mpf(0), p - mpmath.exp(mpmath.mpf(epsilon)) * q) for p, q in outcomes))
-
-
-def test_basic_composition_adds():
-    assert basic([0.1, 0.2, 0.3], [1e-6, 0.0, 2e-6]) == (pytest.approx(0.6), pytest.approx(3e-6))
-    with pytest.raises(UserError, match="one delta for each"):
-        basic([0.1], [])
 
 
 def test_advanced_composition_is_the_formula_of_the_papers():
@@ -65,10 +46,36 @@ def test_optimal_pure_is_the_smallest_epsilon_of_the_listed_outcomes(k, delta):
     assert randomised_response_delta([0.4] * k, epsilon * (1 - 1e-9)) > delta
 
 
+def exact_with_room(epsilon0, k, delta, room):
+    """The maximum of Theorem 3.3 in high precision, with room for the errors of the two probabilities."""
+    with mpmath.workdps(40):
+        lie = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon0)))
+        p = [mpmath.binomial(k, i) * lie**i * (1 - lie) ** (k - i) for i in range(k + 1)]
+        values = [
+            mpmath.log((min(1, sum(p[: m + 1]) * mpmath.exp(room)) - delta) / sum(p[k - m :])) + room
+            for m in range(k + 1)
+            if sum(p[: m + 1]) > delta
+        ]
+        return max(values)
+
+
+@pytest.mark.parametrize(
+    ("epsilon0", "k", "delta"),
+    [(1.0, 1, 0.462), (3.0, 2, 0.89), (6.0, 2, 0.98), (0.05, 20, 0.08), (0.01, 40, 0.02), (0.5, 12, 0.5)],
+)
+def test_optimal_pure_lies_above_the_exact_value_by_the_room_for_rounding(epsilon0, k, delta):
+    """The room is for some ulps of each term of the sums of logarithms, and for a hundred more."""
+    room = 1e-15 * (8 * math.lgamma(k + 1) + 8 * k * (1 + epsilon0) + 100)
+    exact, expected = (exact_with_room(epsilon0, k, delta, each) for each in (0, room))
+    found = optimal_pure(epsilon0, k, delta)
+    assert found > exact
+    assert float((found - exact) / (expected - exact)) == pytest.approx(1.0, abs=0.05)
+
+
 @given(st.floats(1e-3, 3.0), st.integers(1, 3000), st.floats(1e-12, 0.1))
-def test_optimal_pure_is_never_above_basic_or_advanced_composition(epsilon0, k, delta):
+def test_optimal_pure_is_never_above_the_sum_or_advanced_composition(epsilon0, k, delta):
     optimal = optimal_pure(epsilon0, k, delta)
-    assert optimal <= basic([epsilon0] * k, [0.0] * k)[0] * (1 + 1e-12)
+    assert optimal <= k * epsilon0 * (1 + 1e-12)
     assert optimal <= advanced(epsilon0, 0.0, k, delta)[0]
 
 
@@ -81,23 +88,6 @@ def test_optimal_pure_grows_with_count_and_budget_and_falls_with_delta(epsilon0,
     assert optimal_pure(epsilon0, k, 2 * delta) <= epsilon + room
 
 
-def test_heterogeneous_pure_is_just_above_the_exact_value():
-    budgets = [0.9, 0.45, 0.3, 0.225, 0.18, 0.15, 0.1286, 0.1125, 0.1]
-    for delta in (1e-2, 1e-5):
-        epsilon = heterogeneous_pure(budgets, delta)
-        assert randomised_response_delta(budgets, epsilon) <= delta
-        assert randomised_response_delta(budgets, epsilon * 0.995) > delta
-        assert epsilon <= sum(budgets)
-
-
-def test_heterogeneous_pure_of_equal_budgets_is_the_closed_form():
-    assert heterogeneous_pure([0.1] * 100, 1e-6) == optimal_pure(0.1, 100, 1e-6)
-    nearly = heterogeneous_pure([0.1] * 99 + [0.1 + 1e-9], 1e-6)
-    assert nearly == pytest.approx(optimal_pure(0.1, 100, 1e-6), rel=0.002)
-    assert heterogeneous_pure([], 1e-6) == 0.0
-    assert heterogeneous_pure([0.1, math.inf], 1e-6) == math.inf
-
-
 @pytest.mark.parametrize(("rho", "delta"), [(0.01, 1e-5), (0.5, 1e-6), (20.0, 1e-3)])
 def test_zcdp_conversion_is_the_minimum_over_orders_and_covers_the_gaussian(rho, delta):
     orders = 1 + np.geomspace(1e-3, 1e5, 200_001)
@@ -106,6 +96,33 @@ def test_zcdp_conversion_is_the_minimum_over_orders_and_covers_the_gaussian(rho,
     assert epsilon == pytest.approx(bounds.min(), rel=1e-6)
     # N(0, 1) at distance sqrt(2 rho) is rho-zCDP
     assert gaussian_epsilon(math.sqrt(2 * rho), delta) <= epsilon <= rho + 2 * math.sqrt(rho * math.log(1 / delta))
+
+
+@pytest.mark.parametrize(("rho", "delta"), [(1e-3, 1e-9), (0.5, 1e-6), (20.0, 0.01)])
+def test_zcdp_conversions_lie_above_the_exact_minima_by_their_room_for_rounding(rho, delta):
+    """The derivatives in a - 1 are rho + (log a - log(1/delta)) / (a - 1)^2 and (2a - 1) rho - epsilon - log(a/(a-1)).
+
+    Both change their sign once.
+    """
+    epsilon = zcdp_epsilon(rho, delta)
+    with mpmath.workdps(40):
+        rho, delta = mpmath.mpf(rho), mpmath.mpf(delta)
+        x = mpmath.findroot(lambda x: rho * x**2 + mpmath.log1p(x) + mpmath.log(delta), mpmath.sqrt(1 / rho))
+        exact = (1 + x) * rho - mpmath.log1p(1 / x) - mpmath.log(delta * (1 + x)) / x
+        assert 0.9e-12 < epsilon / exact - 1 < 1.1e-12
+        x = mpmath.findroot(lambda x: (1 + 2 * x) * rho - epsilon - mpmath.log1p(1 / x), x)
+        exact = mpmath.exp(x * ((1 + x) * rho - epsilon) - (1 + x) * mpmath.log1p(1 / x)) / x
+        assert 0.9e-9 < zcdp_delta(float(rho), epsilon) / exact - 1 < 1.1e-9
+
+
+@pytest.mark.parametrize(("rho", "epsilon"), [(0.01, 0.5), (0.5, 4.0), (20.0, 60.0), (0.5, 0.1)])
+def test_the_delta_of_zcdp_is_the_minimum_over_orders_and_the_inverse_of_its_epsilon(rho, epsilon):
+    above_one = np.geomspace(1e-4, 1e3, 200_001)
+    logs = above_one * ((1 + above_one) * rho - epsilon) - (1 + above_one) * np.log1p(1 / above_one) - np.log(above_one)
+    delta = zcdp_delta(rho, epsilon)
+    assert delta == pytest.approx(np.exp(logs.min()), rel=1e-6)
+    assert delta >= np.exp(logs.min()) * (1 - 1e-6)
+    assert zcdp_epsilon(rho, delta) == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_gumbel_selection_needs_half_the_budget_of_general_pure_selection():
@@ -139,21 +156,37 @@ def test_tree_aggregation_is_one_gaussian_release_of_all_nodes_of_a_leaf():
     assert gaussian_epsilon(tree_mu(0.5, 2.0, 64), 1e-5) == pytest.approx(composed, rel=1e-3)
 
 
-def test_disjoint_batches_cost_the_largest_of_them():
-    assert parallel([0.3, 1.2, 0.7]) == 1.2
-    assert parallel([]) == 0.0
+def test_tree_aggregation_costs_the_first_leaf_or_the_second():
+    """Of 8 leaves the first is in four nodes, the second in three."""
+    assert tree_mu(1.0, 2.0, 8, first=0.1) == pytest.approx(math.sqrt(3) / 2.0)
+    assert tree_mu(1.0, 2.0, 8, first=3.0) == pytest.approx(3.0 * math.sqrt(4) / 2.0)
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: advanced(math.nan, 0.0, 3, 1e-5), "epsilon0 is nan"),
+        (lambda: advanced(0.1, -1e-9, 3, 1e-5), "delta0 is -1e-09"),
+        (lambda: advanced(0.1, 0.0, -1, 1e-5), "k is -1"),
+        (lambda: advanced(0.1, 0.0, 3, 0.0), "delta is 0.0"),
         (lambda: optimal_pure(-0.1, 3, 1e-5), "epsilon0 is -0.1"),
+        (lambda: optimal_pure("0.1", 3, 1e-5), "epsilon0 is '0.1'"),
+        (lambda: optimal_pure(True, 3, 1e-5), "epsilon0 is True"),
         (lambda: optimal_pure(0.1, 2.5, 1e-5), "k is 2.5"),
+        (lambda: optimal_pure(0.1, True, 1e-5), "k is True"),
         (lambda: optimal_pure(0.1, 3, 1.0), "delta is 1.0"),
-        (lambda: heterogeneous_pure([0.1, math.nan], 1e-5), "epsilon is nan"),
-        (lambda: parallel([-1.0]), "epsilon is -1.0"),
+        (lambda: bounded_range(math.nan, 3, 1e-5), "epsilon0 is nan"),
+        (lambda: bounded_range(0.1, -1, 1e-5), "k is -1"),
+        (lambda: bounded_range(0.1, 3, 0.0), "delta is 0.0"),
         (lambda: tree_nodes(0), "leaves is 0"),
+        (lambda: tree_nodes(3.0), "leaves is 3.0"),
+        (lambda: tree_mu(-1.0, 1.0, 4), "sensitivity is -1.0"),
+        (lambda: tree_mu(1.0, math.nan, 4), "sigma is nan"),
+        (lambda: tree_mu(1.0, 1.0, 4, first=-1.0), "first is -1.0"),
         (lambda: zcdp_epsilon(-1.0, 1e-5), "rho is -1.0"),
+        (lambda: zcdp_epsilon(1.0, 0.0), "delta is 0.0"),
+        (lambda: zcdp_delta(-1.0, 1.0), "rho is -1.0"),
+        (lambda: zcdp_delta(1.0, -1.0), "epsilon is -1.0"),
     ],
 )
 def test_bad_input_is_refused_with_what_was_given(call, words):
@@ -161,7 +194,9 @@ def test_bad_input_is_refused_with_what_was_given(call, words):
         call()
 
 
-def test_very_many_pure_releases_are_bounded_without_listing_them():
-    exact, bounded = optimal_pure(1e-5, 10**7, 1e-6), optimal_pure(1e-5, 10**7 + 1, 1e-6)
-    assert exact < bounded < 1.3 * exact
+def test_very_many_pure_releases_are_bounded_without_listing_them(monkeypatch):
     assert optimal_pure(1.0, 4 * 10**9, 1e-6) <= 4 * 10**9
+    monkeypatch.setattr(composition, "MOST_EXACT", 1000)
+    exact, bounded = optimal_pure(1e-3, 1000, 1e-6), optimal_pure(1e-3, 1001, 1e-6)
+    assert 1.001 * exact < bounded < 1.3 * exact
+    assert bounded == zcdp_epsilon(1001 * 1e-3**2 / 2, 1e-6)

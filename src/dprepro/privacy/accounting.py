@@ -33,6 +33,8 @@ SMALLEST_DELTA = 1e-300
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-100, 1e100
 # Relative accuracies of an epsilon: while searching, and of a result.
 ROUGH, FINE = 0.02, 0.003
+# Below this mu the two terms of a Gaussian delta cancel.
+SMALL_MU = 0.01
 # Where the search for a division of the noise begins.
 FIRST_SHARE = 0.6
 
@@ -41,18 +43,29 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
     """Return the exact delta at `epsilon` of a mu-GDP mechanism (Balle and Wang 2018, Dong et al. 2022).
 
     delta = Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu).
+
+    For a small mu the two terms are nearly equal. With t = epsilon/mu and Mills' ratio M their difference is
+    phi(t - mu/2) times the integral of -M'(y) = 1 - y M(y) over y in t +- mu/2, here by three Gauss-Legendre points.
     """
-    from scipy.special import log_ndtr
+    from scipy.special import erfcx, log_ndtr
 
     if mu == 0.0:
         return 0.0
+    if mu < SMALL_MU and epsilon >= 0.0:
+        # Where t is larger, the density is zero in double precision.
+        t, apart = min(epsilon / mu, 40.0), math.sqrt(0.15) * mu
+        below, middle, above = (
+            1.0 - y * math.sqrt(math.pi / 2.0) * float(erfcx(y / math.sqrt(2.0))) for y in (t - apart, t, t + apart)
+        )
+        density = math.exp(-0.5 * (t - mu / 2.0) ** 2) / math.sqrt(2.0 * math.pi)
+        return density * mu * (5.0 * below + 8.0 * middle + 5.0 * above) / 18.0
     log_first = float(log_ndtr(mu / 2 - epsilon / mu))
     log_second = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
     return math.exp(log_first) * -math.expm1(min(0.0, log_second - log_first))
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """Return the exact epsilon of a mu-GDP mechanism at `delta`, to 1e-12 relative and never too small.
+    """Return the exact epsilon of a mu-GDP mechanism at `delta`, to 1e-12 relative (1e-7 from mu = 1e9 on).
 
     mu is the sensitivity over the noise's standard deviation; k releases of mu_i compose to
     sqrt(sum of mu_i^2).
@@ -95,7 +108,7 @@ def last_iterate_mu(mu: float, count: int, contraction: float) -> float:
     a_t proportional to c^(T-t), which gives the formula; these a_t grow with t, so that no z_t is negative before the
     end. Steps w -> c w + shift meet it: their last iterate is Gaussian, mu sum c^i apart, of variance sum c^(2i).
     """
-    if contraction == 1.0 or count == 0:
+    if contraction == 1.0:
         return mu * math.sqrt(count)
     log_power = count * math.log(contraction)
     steps = -math.expm1(log_power) / (1.0 + math.exp(log_power)) * (1.0 + contraction) / (1.0 - contraction)
@@ -162,7 +175,7 @@ def account(events: Sequence[Event], delta: float) -> Accounted:
     return dearest if attained == tuple(events) else replace(dearest, lower=account(attained, delta).lower)
 
 
-def within(events: Sequence[Event], epsilon: float, delta: float, share: float, accuracy: float = 2.5e-4) -> bool:
+def within(events: Sequence[Event], epsilon: float, delta: float, share: float, accuracy: float) -> bool:
     """Whether the composition is shown to be (epsilon, delta)-DP with a given division of the noise; for searches.
 
     `share` of the variance of summed releases goes to the sampled part; `accuracy` is the grid's interval over
@@ -231,7 +244,6 @@ def _golden_section(objective: Callable[[float], float]) -> float:
     ratio = (math.sqrt(5.0) - 1.0) / 2.0
     left, right = high - ratio * (high - low), low + ratio * (high - low)
     at_left, at_right = at(left), at(right)
-    best = min(at_left, at_right)
     for _ in range(5):
         if at_left <= at_right:
             high, right, at_right = right, left, at_left
@@ -241,8 +253,8 @@ def _golden_section(objective: Callable[[float], float]) -> float:
             low, left, at_left = left, right, at_right
             right = low + ratio * (high - low)
             at_right = at(right)
-        best = min(best, at_left, at_right)
-    return best[1]
+    # The better of two points is kept in every step, so the best of all is still there.
+    return min(at_left, at_right)[1]
 
 
 def is_gaussian(events: Sequence[Event]) -> bool:
@@ -452,8 +464,7 @@ def _account_sequence(events: Sequence[Event], delta: float) -> Accounted:
     if kinds.problem:
         # Whatever is used without noise, the noisy releases leak at least what they leak by themselves.
         protected = [event for event in events if not isinstance(event, UnprotectedEvent)]
-        noisy = protected != list(events) and all(getattr(event, "sigma", 1.0) > 0.0 for event in protected)
-        lower = _account_sequence(protected, delta).lower if noisy and protected else 0.0
+        lower = _account_sequence(protected, delta).lower if protected != list(events) else 0.0
         return Accounted(math.inf, lower, kinds.problem, lambda epsilon: 1.0)
     rest = delta - kinds.spent_delta
     if rest <= 0.0:
@@ -587,10 +598,8 @@ def _divided(kinds: _Sorted, mu: float, share: float) -> _Divided:
         own = share if full else 1.0
         if full:
             squared += event.count * (full / event.sigma) ** 2 / (1.0 - own)
-        parts = [part for part in event.parts if not part.full]
-        for part in parts:
-            sigma = event.sigma * math.sqrt(own / len(parts))
-            sampled.append(_SampledRelease(sigma, part, event.count))
+        (part,) = (part for part in event.parts if not part.full)
+        sampled.append(_SampledRelease(event.sigma * math.sqrt(own), part, event.count))
     return _Divided(math.sqrt(squared), tuple(sampled), kinds.pure, kinds.laplace)
 
 

@@ -26,7 +26,7 @@ MIN_REPLICATES = 200
 # Steps of the boundary of the confidence region; more steps gain less than one part in a thousand.
 _STEPS = 100
 # Dense near zero, where the curves of strong claims bend, and reaching far enough for weak ones.
-_EPSILONS = 0.5 * np.sinh(np.linspace(0.0, math.asinh(60.0), 160))
+_EPSILONS = tuple(0.5 * np.sinh(np.linspace(0.0, math.asinh(60.0), 160)))
 
 Floats = NDArray[np.float64]
 DeltaProfile = Callable[[float], float]
@@ -62,46 +62,18 @@ def split(scores0: ArrayLike, scores1: ArrayLike) -> tuple[tuple[Floats, Floats]
     return (checked0[:half0], checked1[:half1]), (checked0[half0:], checked1[half1:])
 
 
-def clopper_pearson_epsilon(scores0: ArrayLike, scores1: ArrayLike, delta: float, beta: float = BETA) -> float:
-    """Return a lower bound on epsilon at `delta` that holds with confidence 1 - beta for every mechanism.
-
-    (epsilon, delta)-DP means 1 - FNR <= e^epsilon FPR + delta for each guess, whichever dataset is the positive one
-    (Kairouz, Oh and Viswanath 2015); both rates are replaced by their Clopper-Pearson upper bounds at beta/2. The
-    guess (threshold, side, positive dataset) is fixed on the first half. A delta of 0 audits pure DP.
-    """
-    delta, beta = _checked_delta_or_zero(delta), _checked_beta(beta)
-    choosing, judging = split(scores0, scores1)
-    return _clopper_pearson_epsilon(choosing, judging, delta, beta)
-
-
-def tradeoff_mu(scores0: ArrayLike, scores1: ArrayLike, beta: float = BETA) -> float:
-    """Return the mu below which every claim of mu-GDP is refuted by the scores at confidence 1 - beta.
-
-    Assumed: the claim under test is Gaussian DP, that is FNR >= Phi(Phi^-1(1 - FPR) - mu) for every guess (Dong, Roth
-    and Su 2022). If the mechanism is mu-GDP, the returned number exceeds mu with probability at most beta; nothing is
-    assumed about the scores. For a mechanism whose own trade-off curve is Gaussian (full-batch Gaussian releases and
-    their composition) this is a lower bound on its mu. For another mechanism it only says which Gaussian claims are
-    false, which is no lower bound on its epsilon at a given delta: use `clopper_pearson_epsilon` or `violates` there.
-
-    mu >= -Phi^-1(FPR) - Phi^-1(FNR), minimised over the joint confidence region of the two rates (see
-    `_upper_corners`), which needs the two samples to be independent of each other.
-    """
-    beta = _checked_beta(beta)
-    choosing, judging = split(scores0, scores1)
-    return _tradeoff_mu(_gaussian_guess(choosing, beta), judging, beta)
-
-
-def tradeoff_epsilon(scores0: ArrayLike, scores1: ArrayLike, delta: float, beta: float = BETA) -> float:
-    """Return the epsilon at `delta` of the mu-GDP mechanism at `tradeoff_mu`; the same assumption, same confidence."""
-    delta = check_delta(delta)
-    return gaussian_epsilon(tradeoff_mu(scores0, scores1, beta), delta)
-
-
 def audit_bounds(scores0: ArrayLike, scores1: ArrayLike, delta: float, beta: float = BETA) -> AuditBound:
     """Return both bounds from one split, each with its own guess and its own confidence 1 - beta.
 
-    The numbers are those of `clopper_pearson_epsilon` and `tradeoff_mu`. That both hold at once has confidence
-    1 - 2 beta at least.
+    `epsilon_clopper_pearson` holds for every mechanism. `mu_lower` is the mu below which every claim of mu-GDP is
+    refuted, and `epsilon_tradeoff` the epsilon of that mu at `delta`. Assumed is that the claim under test is Gaussian
+    DP, that is FNR >= Phi(Phi^-1(1 - FPR) - mu) for every guess (Dong, Roth and Su 2022). If the mechanism is mu-GDP,
+    `mu_lower` exceeds mu with probability at most beta; nothing is assumed about the scores. For a mechanism whose own
+    trade-off curve is Gaussian (full-batch Gaussian releases and their composition) it is a lower bound on its mu. For
+    another mechanism it only says which Gaussian claims are false, which is no lower bound on its epsilon at a given
+    delta: use `epsilon_clopper_pearson` or `violates` there.
+
+    That both bounds hold at once has confidence 1 - 2 beta at least.
     """
     delta, beta = check_delta(delta), _checked_beta(beta)
     choosing, judging = split(scores0, scores1)
@@ -189,6 +161,13 @@ class _Errors:
 def _clopper_pearson_epsilon(
     choosing: tuple[Floats, Floats], judging: tuple[Floats, Floats], delta: float, beta: float
 ) -> float:
+    """Return a lower bound on epsilon at `delta` that holds with confidence 1 - beta for every mechanism.
+
+    (epsilon, delta)-DP means 1 - FNR <= e^epsilon FPR + delta for each guess, whichever dataset is the positive one
+    (Kairouz, Oh and Viswanath 2015); both rates are replaced by their Clopper-Pearson upper bounds at beta/2. The
+    guess (threshold, side, positive dataset) is fixed on the first half.
+    """
+
     def epsilon(errors: _Errors) -> Floats:
         fpr, fnr = _upper_box(errors, beta)
         return np.log(np.maximum(1.0 - delta - fnr, 1e-300) / fpr)
@@ -209,6 +188,10 @@ def _gaussian_guess(choosing: tuple[Floats, Floats], beta: float) -> _Guess:
 
 
 def _tradeoff_mu(guess: _Guess, judging: tuple[Floats, Floats], beta: float) -> float:
+    """Return mu >= -Phi^-1(FPR) - Phi^-1(FNR), minimised over the joint confidence region of the two rates.
+
+    See `_upper_corners`, which needs the two samples to be independent of each other.
+    """
     fpr, fnr = _upper_corners(_count(judging, guess.threshold, guess.above, guess.swapped), beta)
     return max(0.0, float(np.min(-ndtri(fpr) - ndtri(fnr))))
 
@@ -337,10 +320,6 @@ def _checked_scores(scores: ArrayLike, name: str) -> Floats:
         raise UserError(f"{count} scores of {name} are NaN: give every run a score, for example -inf for a failed one.")
     largest = np.finfo(np.float64).max
     return np.clip(checked, -largest, largest)
-
-
-def _checked_delta_or_zero(delta: float) -> float:
-    return 0.0 if delta == 0 and not isinstance(delta, bool) else check_delta(delta)
 
 
 def _checked_beta(beta: float) -> float:

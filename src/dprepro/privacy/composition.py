@@ -1,34 +1,20 @@
 """Composition in closed form, under replace-one adjacency. Every number is an upper bound.
 
-What the papers use (basic and advanced composition) stands beside what is optimal, so that the two can be compared.
+What the papers use (advanced composition) stands beside what is optimal, so that the two can be compared.
 """
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections import Counter
-from collections.abc import Sequence
 
 import numpy as np
 
 from dprepro.errors import UserError
 from dprepro.privacy.accounting import check_delta
-from dprepro.privacy.pld import PrivacyLoss, pure, refined_epsilon
 
 # The most releases whose losses are listed one by one.
 MOST_EXACT = 10_000_000
-
-
-def basic(epsilons: Sequence[float], deltas: Sequence[float]) -> tuple[float, float]:
-    """Return the sums of the epsilons and of the deltas (Dwork, Kenthapadi, McSherry, Mironov and Naor 2006)."""
-    if len(epsilons) != len(deltas):
-        raise UserError(f"{len(epsilons)} epsilons and {len(deltas)} deltas: give one delta for each epsilon.")
-    for epsilon in epsilons:
-        _check_number("epsilon", epsilon)
-    for delta in deltas:
-        _check_number("delta", delta)
-    return math.fsum(epsilons), math.fsum(deltas)
 
 
 def advanced(epsilon0: float, delta0: float, k: int, delta_slack: float) -> tuple[float, float]:
@@ -75,33 +61,6 @@ def optimal_pure(epsilon0: float, k: int, delta: float) -> float:
     kept = excess > 0.0
     values = np.log(excess[kept]) - np.logaddexp.accumulate(log_q)[kept] + room
     return min(k * epsilon0, float(values.max(initial=0.0)))
-
-
-def heterogeneous_pure(epsilons: Sequence[float], delta: float, tolerance: float = 0.001) -> float:
-    """Return an epsilon at `delta` for the adaptive composition of pure releases with these epsilons.
-
-    Randomised response is the worst case of each (Murtagh and Vadhan 2016), and its exact composition is hard to
-    compute; the privacy-loss grid bounds it from above, within about `tolerance`, relatively.
-    """
-    for epsilon in epsilons:
-        _check_number("epsilon", epsilon)
-    check_delta(delta)
-    counts = Counter(float(epsilon) for epsilon in epsilons if epsilon > 0.0)
-    if not counts:
-        return 0.0
-    if math.inf in counts:
-        return math.inf
-    if len(counts) == 1:
-        ((epsilon0, k),) = counts.items()
-        return optimal_pure(epsilon0, k, delta)
-
-    def build(interval: float, _: float) -> PrivacyLoss:
-        loss = PrivacyLoss(interval, ())
-        for epsilon0, k in counts.items():
-            loss = loss.compose(pure(epsilon0, interval).self_compose(k))
-        return loss
-
-    return refined_epsilon(build, delta, math.fsum(epsilons), tolerance)
 
 
 def bounded_range(epsilon0: float, k: int, delta: float) -> float:
@@ -191,16 +150,6 @@ def tree_mu(sensitivity: float, sigma: float, leaves: int, first: float | None =
     if distance == 0.0:
         return 0.0
     return math.inf if sigma == 0.0 else distance / sigma
-
-
-def parallel(epsilons: Sequence[float]) -> float:
-    """Return the epsilon of releases on disjoint batches: the largest one.
-
-    The assignment of records to batches must not depend on the data. Then one replaced record is seen by one batch.
-    """
-    for epsilon in epsilons:
-        _check_number("epsilon", epsilon)
-    return max(epsilons, default=0.0)
 
 
 def _check_number(name: str, value: float) -> None:
