@@ -149,7 +149,8 @@ def test_epsilon_is_between_its_bounds_and_below_that_of_fixed_size_batches(sigm
     assert accounted.lower <= accounted.epsilon
     assert accounted.epsilon <= pld.known_batches_epsilon(sigma, 2.0, batch, 100, count, delta) * (1 + 1e-9)
     assert accounted.epsilon <= gaussian_epsilon(2.0 * math.sqrt(count) / sigma, delta) * (1 + 1e-9)
-    assert accounted.epsilon <= 1.004 * pld.sampled_gaussian_epsilon(sigma, 2.0, batch, 100, count, delta)
+    fixed_size = GaussianEvent("inner", sigma, (QueryPart(2.0, batch, 100),), count)
+    assert accounted.epsilon <= 1.004 * account((fixed_size,), delta).epsilon
     assert account((poisson(sigma, 1.0, batch, 100, 2 * count),), delta).epsilon * 1.004 >= accounted.epsilon
     assert account((poisson(1.1 * sigma, 1.0, batch, 100, count),), delta).epsilon <= 1.004 * accounted.epsilon
 

@@ -274,7 +274,7 @@ class _Window:
         if j == fits.size:
             return math.inf
         upper = (self.first + j) * self.interval
-        if j == 0 or upper <= 0.0:
+        if j == 0:
             return max(0.0, upper)
         excess = self.tails[j - 1] + self.added[j - 1] - delta + 4.0 * _ULP * (self.tails[j - 1] + delta)
         rest = self.tails[j - 1] - self.deltas[j]
@@ -480,7 +480,7 @@ def refined_epsilon(
     """
     check_delta(delta)
     best, previous, interval = bound, math.inf, bound / 64.0
-    while best > 0.0 and interval > 0.0:
+    while interval > 0.0:
         try:
             value = build(interval, best).epsilon(delta)
         except GridTooFine:
@@ -491,59 +491,6 @@ def refined_epsilon(
         previous = value
         interval = min(interval / 4.0, best / 64.0)
     return best
-
-
-def sampled_gaussian_epsilon(
-    sigma: float,
-    sensitivity: float,
-    batch: int,
-    population: int,
-    count: int,
-    delta: float,
-    *,
-    tolerance: float = 0.003,
-) -> float:
-    """Return an upper bound on the epsilon of `count` adaptive releases as in `sampled_gaussian`, on a grid it chooses.
-
-    The bound of `known_batches_epsilon` is returned at once when the lower bound shows that it is tight; this
-    decides the regime of too little noise, where epsilon is in the thousands and more.
-    """
-    bound = known_batches_epsilon(sigma, sensitivity, batch, population, count, delta)
-    if bound == 0.0 or math.isinf(bound) or batch == population:
-        return bound
-    if sampled_gaussian_epsilon_lower(sigma, sensitivity, batch, population, count, delta) >= (1 - tolerance) * bound:
-        return bound
-
-    def build(interval: float, epsilon: float) -> PrivacyLoss:
-        slack = 1e-4 * delta / count
-        step = sampled_gaussian(sigma, sensitivity, batch, population, interval, slack=slack, epsilon=epsilon)
-        return step.self_compose(count)
-
-    return refined_epsilon(build, delta, bound, tolerance)
-
-
-def sampled_gaussian_within(
-    sigma: float, sensitivity: float, batch: int, population: int, count: int, epsilon: float, delta: float
-) -> bool:
-    """Return whether `count` releases as in `sampled_gaussian` are shown to be (epsilon, delta)-DP.
-
-    The question a search for the smallest sigma asks. The closed bounds decide when sigma is far off; otherwise delta
-    is bounded at `epsilon`, on a grid of epsilon/4000. False means "not shown", which a finer grid may change only for
-    sigmas within a fraction of a percent of the smallest one.
-    """
-    if not epsilon > 0.0:
-        raise UserError(f"epsilon is {epsilon!r}: give a number > 0.")
-    if math.isinf(epsilon) or known_batches_epsilon(sigma, sensitivity, batch, population, count, delta) <= epsilon:
-        return True
-    if sampled_gaussian_epsilon_lower(sigma, sensitivity, batch, population, count, delta) > epsilon:
-        return False
-    try:
-        step = sampled_gaussian(
-            sigma, sensitivity, batch, population, epsilon / 4000.0, slack=1e-4 * delta / count, epsilon=epsilon
-        )
-        return step.self_compose(count).delta(epsilon) <= delta
-    except GridTooFine:
-        return sampled_gaussian_epsilon(sigma, sensitivity, batch, population, count, delta) <= epsilon
 
 
 def known_batches_epsilon(
@@ -653,7 +600,7 @@ def _proven_epsilon(s: float, q: float, count: int, delta: float, log_other: Cal
         """Largest log((P - delta) / Q), with room for the rounding of P and Q."""
         excess = probability * (1.0 - 1e-9) - delta
         kept = excess > 0.0
-        values = np.log(excess[kept]) - np.minimum(0.0, log_other[kept] + 1e-9 + 32.0 * _ULP * np.abs(log_other[kept]))
+        values = np.log(excess[kept]) - (log_other[kept] + 1e-9 + 32.0 * _ULP * np.abs(log_other[kept]))
         return float(values.max(initial=0.0))
 
     c = np.concatenate([np.linspace(0.0, s + 6.0, 200), s + np.linspace(-6.0, 6.0, 121)])[:, None]
