@@ -74,7 +74,7 @@ def main() -> int:
     parser.add_argument("--sample", type=float, default=1.0, help="the share of the mutants that is tried")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants are tried at one time")
-    parser.add_argument("--seconds", type=float, default=20.0, help="for how long a mutant meets tests")
+    parser.add_argument("--seconds", type=float, default=10.0, help="for how long a mutant meets tests")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "mutants.jsonl", help="the fate of each mutant")
     parser.add_argument("--reach", type=Path, help="a file that keeps which lines each test runs, for the next call")
     parser.add_argument("--tests", nargs="*", default=TESTS, help="test files")
