@@ -6,6 +6,7 @@ import hashlib
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 
 import dprepro
 from dprepro.errors import UserError, VacuousSetting
+from dprepro.losses import Loss
 
 N, D = 300, 5
 _rng = np.random.default_rng(7)
@@ -360,3 +362,28 @@ def test_the_package_offers_solve_at_its_top_and_nothing_unknown() -> None:
     assert dprepro.UserError is UserError
     with pytest.raises(AttributeError, match="no attribute 'sovle'"):
         dprepro.sovle
+
+
+@dataclass(frozen=True)
+class Rough(Loss):
+    """|t - y|, with the constants that its users need and no others."""
+
+    name = "rough"
+    residual = True
+    convex = True
+    smooth = False
+
+    def value(self, xp, t, y):
+        return xp.abs(t - y)
+
+    def core(self, xp, s, y):
+        return xp.sign(s - y)
+
+    def lipschitz(self, row_norm, radius, label_bound):
+        return row_norm
+
+
+def test_a_loss_need_not_state_a_constant_that_no_one_asks_for():
+    constraint, letters = "l2_ball:1", {"T": 5, "eta": 0.1}
+    solution = dprepro.solve("noisy_gd", X, Y, loss=Rough(), constraint=constraint, epsilon=1.0, delta=1e-3, **letters)
+    assert solution.certificate["verdict"] == "certified"

@@ -26,6 +26,7 @@ from support import assert_one_sentence, require
 import dprepro
 from dprepro import algorithms, datasets, losses
 from dprepro.experiments import experiment_names
+from dprepro.provenance import NO_CHECKOUT
 from dprepro.report.summary import NOT_THE_DEFAULT
 
 # Where an element names what the browser fetches by itself; links that a reader may follow are not among them.
@@ -256,7 +257,8 @@ def run_of_all(tmp_path, monkeypatch) -> Path:
     return results
 
 
-def test_pictures_of_a_run_are_taken_with_their_captions(run_of_all, monkeypatch):
+def test_pictures_of_a_run_are_taken_with_their_captions_and_no_others(run_of_all):
+    picture(run_of_all / "figures/own.png")
     pictures.take(run_of_all)
     kept = json.loads(Path("docs/images/captions.json").read_text(encoding="utf-8"))
     assert kept["commit"] == "abc1234"
@@ -279,9 +281,14 @@ def refused(results: Path) -> str:
         ("figures/wyx17_fig1.md", "Made by commit abc1234 (modified), dprepro", "abc1234, abc1234 (modified): remove"),
         ("figures/wyx17_fig1.md", "Made by commit def, dprepro", "were made by abc1234, def: remove results"),
         ("figures/wyx17_fig1.md", "Made by hand.", "The caption of wyx17_fig1 names no commit"),
+        (
+            "figures/wyx17_fig1.md",
+            f"Made by commit {NO_CHECKOUT}, dprepro",
+            "The caption of wyx17_fig1 names no commit",
+        ),
         ("report.html", f"So {NOT_THE_DEFAULT}.", "has not the default settings"),
     ],
-    ids=["changed", "two commits", "no commit", "another scale"],
+    ids=["changed", "two commits", "no commit", "no checkout", "another scale"],
 )
 def test_pictures_of_anything_but_one_default_run_are_refused(file, text, said, run_of_all):
     (run_of_all / file).write_text(text, encoding="utf-8")

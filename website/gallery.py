@@ -68,6 +68,8 @@ def caption(file: Path) -> str:
 def from_images(root: Path) -> Gallery:
     """Return the pictures of docs/images, each with its caption and the command that makes it."""
     folder = root / "docs" / IMAGES
+    if not (folder / CAPTIONS).exists():
+        raise UserError(f"The folder docs/{IMAGES} has no {CAPTIONS}: run make reproduce and make pictures.")
     kept = json.loads((folder / CAPTIONS).read_text(encoding="utf-8"))
     titles = {name: read_yaml(root / f"config/experiments/{name}.yaml")["title"] for name in _experiments(root)}
     pictures = tuple(

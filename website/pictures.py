@@ -20,6 +20,7 @@ from PIL import Image
 from dprepro.errors import UserError
 from dprepro.experiments import load_config, load_experiments
 from dprepro.files import write_bytes, write_json
+from dprepro.provenance import NO_CHECKOUT
 from dprepro.report.summary import NOT_THE_DEFAULT
 
 IMAGES = Path("docs") / gallery.IMAGES
@@ -31,7 +32,7 @@ _COMMIT = re.compile(r"\bcommit (\w+)( \(modified\))?")
 
 def take(results: Path) -> list[Path]:
     """Write the figures of a run and their captions into docs/images; return the files."""
-    files = gallery.figures(results)
+    files = [file for file in gallery.figures(results) if file.stem in wanted()]
     missing = sorted(wanted() - {file.stem for file in files})
     if missing or not (results / "report.html").exists():
         told = f"figure {', '.join(missing)}" if missing else "report.html"
@@ -56,7 +57,7 @@ def wanted() -> set[str]:
 def _commit(captions: dict[str, str]) -> str:
     """Return the one commit that made all figures."""
     made = {name: set(_COMMIT.findall(text)) for name, text in captions.items() if name not in gallery.PRIVACY}
-    if silent := sorted(name for name, commits in made.items() if not commits):
+    if silent := sorted(name for name, commits in made.items() if not commits or NO_CHECKOUT in captions[name]):
         raise UserError(f"The caption of {', '.join(silent)} names no commit: run in a git checkout.")
     commits = set().union(*made.values())
     if len(commits) > 1 or any(changed for _, changed in commits):

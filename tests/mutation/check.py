@@ -76,7 +76,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants are tried at one time")
     parser.add_argument("--seconds", type=float, default=10.0, help="for how long a mutant meets tests")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "mutants.jsonl", help="the fate of each mutant")
-    parser.add_argument("--reach", type=Path, help="a file that keeps which lines each test runs, for the next call")
+    parser.add_argument(
+        "--reach", type=Path, help="a file that keeps which lines each test runs, for a next call on the same sources"
+    )
     parser.add_argument("--tests", nargs="*", default=TESTS, help="test files")
     given = parser.parse_args()
     given.out.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +89,7 @@ def main() -> int:
         given.jobs,
         given.seconds,
         given.out,
-        given.reach or given.out.with_suffix(".reach"),
+        given.reach,
     )
     options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-m", NOT_HERE]
     code = pytest.main([*options, "--rootdir", str(ROOT), *given.tests], plugins=[hunt])

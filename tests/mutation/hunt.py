@@ -50,7 +50,14 @@ class Hunt:
     """The plugin: it takes the place of pytest's own loop over the tests."""
 
     def __init__(
-        self, root: Path, wanted: Sequence[str], chosen: Any, jobs: int, most_seconds: float, out: Path, reach: Path
+        self,
+        root: Path,
+        wanted: Sequence[str],
+        chosen: Any,
+        jobs: int,
+        most_seconds: float,
+        out: Path,
+        reach: Path | None,
     ) -> None:
         self._source = root / "src" / PACKAGE.replace(".", "/")
         self._wanted, self._chosen, self._jobs, self._most_seconds = wanted, chosen, jobs, most_seconds
@@ -67,9 +74,11 @@ class Hunt:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run the tests once, then on every mutant."""
         try:
-            reach = json.loads(self._reach.read_text(encoding="utf-8")) if self._reach.exists() else {}
+            kept = self._reach is not None and self._reach.exists()
+            reach = json.loads(self._reach.read_text(encoding="utf-8")) if kept else {}
             if unknown := [item for item in session.items if item.nodeid not in reach]:
                 reach |= self._learn(unknown)
+            if self._reach is not None:
                 self._reach.write_text(json.dumps(reach), encoding="utf-8")
             for seen in reach.values():
                 seen["lines"] = {module: frozenset(lines) for module, lines in seen["lines"].items()}

@@ -152,6 +152,18 @@ def test_a_poisson_batch_of_all_records_is_refused_and_of_fewer_is_not() -> None
     assert QueryPart(1.0, 4, 5, poisson=True).poisson
 
 
+def test_lists_of_parts_and_branches_make_the_same_events_as_tuples() -> None:
+    assert GaussianEvent("gaussian", 1.5, [SOME, ALL], 4) == GAUSSIAN  # type: ignore[arg-type]
+    branches = [[LAPLACE, DISJOINT], [SELECTION, CONDITION], []]
+    assert ParallelEvent("parallel", branches) == PARALLEL  # type: ignore[arg-type]
+    assert len({GAUSSIAN, GaussianEvent("gaussian", 1.5, [SOME, ALL], 4)}) == 1  # type: ignore[arg-type]
+
+
+def test_a_part_that_is_not_in_a_tuple_is_refused_with_the_tuple_to_write() -> None:
+    with pytest.raises(UserError, match=r"write \(part,\) for a single one"):
+        GaussianEvent("gaussian", 1.5, ALL, 4)  # type: ignore[arg-type]
+
+
 def test_an_event_without_a_sensitivity_is_refused() -> None:
     with pytest.raises(UserError, match="give it at least one query part"):
         replace(GAUSSIAN, parts=())

@@ -230,7 +230,7 @@ class Algorithm(ABC):
         return plan
 
     def anew(self) -> Self:
-        """Return a copy to run: what an algorithm keeps in itself must not go from one run into another."""
+        """Return a copy to run: what an object keeps in itself, its class apart, must not go into another run."""
         return copy.deepcopy(self)
 
     def plan_head(self, setting: Setting) -> dict[str, Any]:

@@ -79,6 +79,9 @@ class GaussianEvent(_Noisy):
 
     def __post_init__(self) -> None:
         _check_noise(self.label, self.sigma, self.count)
+        if isinstance(self.parts, QueryPart):
+            raise UserError(f"The event {self.label!r} has parts that are no tuple: write (part,) for a single one.")
+        object.__setattr__(self, "parts", tuple(self.parts))
         if not self.parts:
             raise UserError(f"The event {self.label!r} declares no sensitivity: give it at least one query part.")
         if not 0.0 < self.contraction <= 1.0:
@@ -320,6 +323,7 @@ class ParallelEvent:
     branches: tuple[tuple[Event, ...], ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "branches", tuple(tuple(branch) for branch in self.branches))
         if any(isinstance(event, ParallelEvent) for branch in self.branches for event in branch):
             raise UserError(
                 f"The event {self.label!r} has a parallel event in a branch: list the inner branches with the others."

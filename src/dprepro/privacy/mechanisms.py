@@ -71,8 +71,8 @@ class Slots:
         at_hand = self.at_hand.get(label)
         if self.watched and at_hand is not None and not at_hand.looked_at:
             raise LedgerMismatch(
-                f"A batch of the event {label!r} was not looked at before its release was over: two queries on one "
-                "batch are one event with the sensitivity of both."
+                f"A batch of the event {label!r} was not looked at before its release was over: look at every batch "
+                "that is drawn; two queries on one batch are one event with the sensitivity of both."
             )
 
     def streams(self, purpose: str) -> Streams:
