@@ -45,7 +45,7 @@ class Gallery:
 def from_results(results: Path) -> Gallery:
     """Return every figure that a run has written, with its caption."""
     pictures = (
-        Picture(file, f"{IMAGES}/run/{file.name}", file.stem, _escaped(caption(file))) for file in figures(results)
+        Picture(file, f"{IMAGES}/run/{file.name}", file.stem, _folded(caption(file))) for file in figures(results)
     )
     return Gallery("The figures of one run, with the captions that it wrote.", tuple(pictures))
 
@@ -77,20 +77,24 @@ def from_images(root: Path) -> Gallery:
             file,
             f"{IMAGES}/{file.name}",
             titles.get(file.stem, file.stem),
-            "\n\n".join([_escaped(kept["captions"].get(file.stem, "")), _how_made(file.stem, titles)]),
+            "\n\n".join([_folded(kept["captions"].get(file.stem, "")), _how_made(file.stem, titles)]),
         )
         for file in sorted(folder.glob("*.png"))
     )
     origin = (
         f"All figures of the default run of commit {kept['commit']}, in fewer colours, with the captions that it "
-        "wrote. `make docs RESULTS=results` puts those of a run of your own here."
+        "wrote; beside them the report of that run and what `make bench` drew. `make docs RESULTS=results` puts the "
+        "figures of a run of your own here."
     )
     return Gallery(origin, pictures)
 
 
-def _escaped(text: str) -> str:
-    """Return a caption as Markdown: <w,x> is no tag, and the star of w* no emphasis."""
-    return re.sub(r"(?<!\*)\*(?!\*)", r"\\*", text.replace("<", "&lt;"))
+def _folded(text: str) -> str:
+    """Return a caption as Markdown, folded after a paragraph: <w,x> is no tag, and the star of w* no emphasis."""
+    first, _, rest = re.sub(r"(?<!\*)\*(?!\*)", r"\\*", text.replace("<", "&lt;")).partition("\n\n")
+    if not rest:
+        return first
+    return f"{first}\n\n<details markdown>\n<summary>The rest of the caption</summary>\n\n{rest}\n\n</details>"
 
 
 def page(gallery: Gallery) -> str:
