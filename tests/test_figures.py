@@ -18,11 +18,12 @@ from matplotlib.legend import Legend
 from matplotlib.text import Text
 
 from dprepro import origin
-from dprepro.figures import parts, style, sweeps
+from dprepro.figures import curves, parts, style, sweeps
 
 LONG = "A method with a name that is as long as names of methods ever get"
 GREY = to_rgb(style.GREY)
 ORIGIN = {"commit": "0" * 40, "modified": False, "dprepro": "0.1.0", "numpy": "2.0", "python": "3.11"}
+BACKEND = {"backend": "numpy", "dtype": "float64", "device": "cpu"}
 
 
 @pytest.fixture(autouse=True)
@@ -69,7 +70,7 @@ def metadata_of(frame: pd.DataFrame, timed: tuple[str, ...] = ()) -> dict[str, A
         "problems": {problem: f"the problem {problem}" for problem in problems},
         "settings": {problem: setting | {"timed": problem in timed} for problem in problems},
         "datasets": {"data": {"title": "A linear model with a long title" * 6, "preprocessing": "none"}},
-        "origins": [ORIGIN | {"backend": "numpy", "dtype": "float64", "device": "cpu"}],
+        "origins": [ORIGIN | BACKEND],
     }
 
 
@@ -284,3 +285,32 @@ def test_a_method_with_replicates_of_its_own_is_counted_by_itself() -> None:
     found, caption = drawn_parts(one=both)
     assert "; 8 to 16 replicates" in found.texts[-1].get_text().replace("\n", " ")
     assert said in caption
+
+
+# --- curves -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilons", [(1.0,), (0.2, 0.5, 1.0)])
+@pytest.mark.parametrize("name", ["GD", "averaged GD, T = 60", "WWWWWWWWWWWWWWWWWWWWWWWWWWWW", LONG[:50]])
+def test_the_name_of_a_curve_is_not_cut_however_long_it_is(name: str, epsilons: tuple[float, ...]) -> None:
+    """The file of an own algorithm says what its curve is called."""
+    rows = [
+        {"method": method, "epsilon": epsilon, "delta": 1e-5, "checkpoint": checkpoint, "replicate": replicate}
+        | {"gradient_evaluations": 100 * checkpoint, "seconds": 0.01 * checkpoint, "gap": 1.0 / (1 + checkpoint)}
+        | {"gap_at_zero": 1.0, "gap_accuracy": 1e-12, "failure": "", "variant": "published", "n": 100, "d": 3}
+        | {"epsilon_accounted": epsilon, "privacy_verdict": "certified", "entry": method, "experiment": "one"}
+        for method in (name, "DP-GD")
+        for epsilon in epsilons
+        for checkpoint in range(4)
+        for replicate in range(2)
+    ]
+    problem = {"loss": "logistic", "regularizer": {}, "constraint": None}
+    metadata = {"paper": "WYX17", "title": "A figure", "problem": problem, "origins": [ORIGIN | BACKEND]}
+    metadata["datasets"] = {"data": {"title": "Some data", "preprocessing": "none"}}
+    with style.applied():
+        found, _ = curves.figure(pd.DataFrame(rows), metadata)
+        found.draw_without_rendering()
+    named = [text for text in found.findobj(Text) if text.get_text() == name]  # type: ignore[attr-defined]
+    assert len(named) == 2
+    assert all(text.get_window_extent().x1 <= found.bbox.x1 for text in named)
+    assert all(axes.bbox.width > 0.1 * found.bbox.width for axes in found.axes)

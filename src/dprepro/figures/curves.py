@@ -43,11 +43,11 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
             if column == 0:
                 axes.set_ylabel("optimality gap")
             if column == len(epsilons) - 1:
-                style.label_ends(axes, ends, colour)
+                names = style.label_ends(axes, ends, colour)
     _reference(grid, float(frame["gap_at_zero"].iloc[0]))
     # The labels stand to the right of the last panel: longer ones need more room.
-    room = 0.0085 * max(len(method) for method in methods)
-    drawn.subplots_adjust(left=0.1, right=min(0.84, 0.99 - room), top=0.9, bottom=0.17)
+    room = max((name.get_window_extent().width for name in names), default=0.0) / drawn.bbox.width
+    drawn.subplots_adjust(left=0.1, right=min(0.84, 0.985 - room), top=0.9, bottom=0.17)
     drawn.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, x=0.1, ha="left")
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
     drawn.text(0.1, 0.015, footer, fontsize=5.5, color=style.GREY, va="bottom")

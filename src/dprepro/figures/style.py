@@ -16,6 +16,7 @@ import numpy as np
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 
 from dprepro.files import atomic_path
 
@@ -67,8 +68,8 @@ def colours(methods: Sequence[str]) -> dict[str, Any]:
     return {method: PALETTE[position % len(PALETTE)] for position, method in enumerate(methods)}
 
 
-def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], colour: Mapping[str, Any]) -> None:
-    """Write each method's name at the right end of its curve, moved apart where names would overlap.
+def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], colour: Mapping[str, Any]) -> list[Annotation]:
+    """Write each method's name at the right end of its curve, moved apart where names would overlap; return the names.
 
     `ends` maps a method to the last point of its curve in data coordinates; the y axis is logarithmic.
     """
@@ -78,13 +79,17 @@ def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], colour: Mapp
     heights = [float(np.log10(ends[method][1])) for method in order]
     for position in range(1, len(heights)):
         heights[position] = max(heights[position], heights[position - 1] + gap)
-    for method, height in zip(order, heights, strict=True):
+    return [
         axes.annotate(
             method,
-            xy=(1.03, (height - low) / (high - low)),
+            xy=(1.0, (height - low) / (high - low)),
             xycoords="axes fraction",
+            xytext=(4.0, 0.0),
+            textcoords="offset points",
             color=colour[method],
             va="center",
             fontsize=7.5,
             annotation_clip=False,
         )
+        for method, height in zip(order, heights, strict=True)
+    ]
