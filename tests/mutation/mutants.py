@@ -106,7 +106,7 @@ def _effects_of_import(tree: ast.Module) -> dict[int, frozenset[int]]:
             found |= {line: lines for one in within for line in _span(one)}
         elif isinstance(statement, ast.Assign | ast.AnnAssign):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-            names = {target.id for target in targets if isinstance(target, ast.Name)}
+            names = {node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)}
             found |= dict.fromkeys(_span(statement), users(names))
     for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
         defaults = [*function.args.defaults, *(one for one in function.args.kw_defaults if one is not None)]

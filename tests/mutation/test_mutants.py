@@ -56,6 +56,8 @@ def test_what_is_carried_out_at_import_is_noticed_where_it_has_an_effect() -> No
     source = "LIMIT = 3\n\n\nclass Path:\n    steps: int = 2\n\n    def far(self):\n        return self.steps > LIMIT\n"
     lines = {mutant.before: sorted(mutant.lines) for mutant in mutants(source)}
     assert lines == {"3": [1, 8], "2": [4, 5, 6, 7, 8], "self.steps > LIMIT": [8]}
+    source = "NEAR, FAR = 3, 7\n\n\ndef far(steps):\n    return steps > FAR\n"
+    assert sorted(next(mutant.lines for mutant in mutants(source))) == [1, 5]
     source = "class Path:\n    steps: int = 2\n\n\ndef home():\n    return Path()\n"
     assert {mutant.before: sorted(mutant.lines) for mutant in mutants(source)} == {"2": [1, 2, 6]}
     source = "def far(\n    steps=2, *, by=5\n):\n    return steps\n"
