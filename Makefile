@@ -12,7 +12,7 @@ help:
 	@echo "make smoke       the same workflow on few rows and steps, in a few minutes"
 	@echo "make test        linters, type checks and all tests"
 	@echo "make coverage    all tests, and which lines of src/ they run"
-	@echo "make mutants     plants small bugs in the privacy package and sees whether tests catch them (half an hour)"
+	@echo "make mutants     plants small bugs in the privacy package and sees whether tests catch them (a quarter of an hour)"
 	@echo "make test-slurm  the workflow through a Slurm of one node, which must be installed"
 	@echo "make test-gpu-sources  the CUDA kernels on a machine without a GPU, by g++ and NVIDIA's compiler"
 	@echo "make test-peers  the adapters to diffprivlib and Opacus, with both installed"
