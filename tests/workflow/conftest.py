@@ -114,7 +114,15 @@ class Checkout:
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             (os.killpg if group else os.kill)(process.pid, number)
-            assert process.wait(PATIENCE_SECONDS) != 0
+            try:
+                code = process.wait(60 if number == signal.SIGTERM else PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                # A SIGTERM that comes while Snakemake chooses jobs makes it wait for its own lock: what stops services
+                # kills then, and so does this.
+                assert number == signal.SIGTERM
+                os.killpg(process.pid, signal.SIGKILL)
+                code = process.wait()
+            assert code != 0
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
