@@ -19,12 +19,13 @@ include: "workflow/rules/report.smk"
 
 onerror:
     tell(explain(Path(RESULTS), log))
+    make_the_rest(workflow, Path(RESULTS), log)
 
 
 # One block: a second one would take the place of the first.
 onstart:
     check_device()
-    run_started(workflow)
+    run_started(workflow, job_files())
 
 
 rule all:

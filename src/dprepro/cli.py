@@ -20,8 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; errors are one sentence on standard error."""
     _hold_blas_to_one_thread()
     end_with_owner()
-    options = build_parser().parse_args(arguments)
     try:
+        options = build_parser().parse_args(arguments)
         _use_extensions(options)
         options.command(options)
         sys.stdout.flush()
@@ -90,6 +90,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_selftest(commands)
     _add_status(commands)
     _add_compare(commands)
+    _add_verify(commands)
     _add_stages(commands)
     return parser
 
@@ -205,17 +206,25 @@ def _add_compare(commands: Any) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _add_verify(commands: Any) -> None:
+    parser = _add(commands, "verify", _verify, "check that results are as they were written and belong together")
+    parser.add_argument("folder", type=Path, help="a folder of results")
+    parser.add_argument("--rerun", type=int, default=0, metavar="K", help="repeat K random jobs and compare")
+    parser.add_argument("--seed", type=int, help="of the choice of these jobs (default: another one each time)")
+    _add_extensions(parser)
+
+
 def _add_stages(commands: Any) -> None:
     """Add the verbs that the workflow's rules call."""
     parser = _add(commands, "check-device", _stage_check_device, "workflow: say why the asked device cannot be used")
     parser.add_argument("--configured", required=True, help="the device of the configuration")
 
     parser = _add(commands, "dataset", _stage_dataset, "workflow: prepare a dataset")
-    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--spec", type=_spec, required=True)
     parser.add_argument("--out", type=Path, required=True)
 
     parser = _add(commands, "certify", _stage_certify, "workflow: plan a job and certify its privacy")
-    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--spec", type=_spec, required=True)
     parser.add_argument("--facts", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
 
@@ -226,16 +235,16 @@ def _add_stages(commands: Any) -> None:
     parser.add_argument("--sources", help="digest of the sources, if known")
 
     parser = _add(commands, "optimum", _stage_optimum, "workflow: find the non-private optimum")
-    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--spec", type=_spec, required=True)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
 
     parser = _add(commands, "optima", _stage_optima, "workflow: find the minimum at each point of a sweep")
-    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--spec", type=_spec, required=True)
     parser.add_argument("--out", type=Path, required=True)
 
     parser = _add(commands, "sweep", _stage_sweep, "workflow: run one method along the axes of a problem")
-    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--spec", type=_spec, required=True)
     parser.add_argument("--optima", type=Path, help="the minima of the points, if the metric needs them")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--sources", required=True, help="digest of the sources")
@@ -257,7 +266,7 @@ def _add_stages(commands: Any) -> None:
     parser.add_argument("--out", type=Path, required=True)
 
     parser = _add(commands, "audit-stage", _stage_audit, "workflow: audit one algorithm in all settings")
-    parser.add_argument("--spec", type=json.loads, required=True)
+    parser.add_argument("--spec", type=_spec, required=True)
     parser.add_argument("--out", type=Path, required=True)
 
     parser = _add(commands, "privacy", _stage_privacy, "workflow: write the tables of certificates and audits")
@@ -280,11 +289,28 @@ def _add_stages(commands: Any) -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True, help="path of the .csv; .md and .tex stand beside it")
 
+    parser = _add(commands, "salvage", _stage_salvage, "workflow: make what is possible after a job has failed")
+    parser.add_argument("--spec", type=Path, required=True)
+
     parser = _add(commands, "report", _stage_report, "workflow: write all results as one page of HTML")
-    parser.add_argument("--spec", type=json.loads, required=True, help="experiments, findings and audits, as JSON")
+    parser.add_argument("--spec", type=_spec, required=True, help="experiments, findings and audits")
     parser.add_argument("--results", type=Path, required=True, help="folder of the results")
     parser.add_argument("--errata", type=Path, required=True, help="docs/fidelity.md")
     parser.add_argument("--out", type=Path, required=True, help="path of the .html")
+
+
+def _spec(text: str) -> Any:
+    """Return the specification of a job: JSON as it stands, or the name of a file that the workflow wrote."""
+    if text.startswith("{"):
+        return json.loads(text)
+    from dprepro.files import read_record
+
+    return {key: value for key, value in read_record(text).items() if key != "digest"}
+
+
+def _gaps(options: argparse.Namespace) -> list[str]:
+    """Return what is missing from the inputs of a stage that is run after a job has failed."""
+    return list(getattr(options, "gaps", ()))
 
 
 def _number(text: str) -> float:
@@ -477,6 +503,12 @@ def _compare(options: argparse.Namespace) -> None:
     print_comparison(options.a, options.b, tolerance=options.tolerance, each=options.each, in_json=options.json)
 
 
+def _verify(options: argparse.Namespace) -> None:
+    from dprepro.verification import print_verified
+
+    print_verified(options.folder, options.rerun, options.seed)
+
+
 def _stage_check_device(options: argparse.Namespace) -> None:
     from dprepro.arrays import get_backend
 
@@ -522,19 +554,19 @@ def _stage_sweep(options: argparse.Namespace) -> None:
 def _stage_collect_sweeps(options: argparse.Namespace) -> None:
     from dprepro.stages.collect import collect_sweeps
 
-    collect_sweeps(options.runs, options.claims, options.out)
+    collect_sweeps(options.runs, options.claims, options.out, _gaps(options))
 
 
 def _stage_collect_parts(options: argparse.Namespace) -> None:
     from dprepro.stages.collect import collect_parts
 
-    collect_parts(options.data, options.paper, options.title, options.out)
+    collect_parts(options.data, options.paper, options.title, options.out, _gaps(options))
 
 
 def _stage_collect(options: argparse.Namespace) -> None:
     from dprepro.stages.collect import collect
 
-    collect(options.runs, {path.stem: path for path in options.optima}, options.out)
+    collect(options.runs, {path.stem: path for path in options.optima}, options.out, _gaps(options))
 
 
 def _stage_audit(options: argparse.Namespace) -> None:
@@ -546,7 +578,7 @@ def _stage_audit(options: argparse.Namespace) -> None:
 def _stage_privacy(options: argparse.Namespace) -> None:
     from dprepro.stages.privacy import write_privacy
 
-    write_privacy(options.plans, options.audits, options.out.parent)
+    write_privacy(options.plans, options.audits, options.out.parent, _gaps(options))
 
 
 def _stage_findings(options: argparse.Namespace) -> None:
@@ -570,4 +602,10 @@ def _stage_table(options: argparse.Namespace) -> None:
 def _stage_report(options: argparse.Namespace) -> None:
     from dprepro.stages.report import write_report
 
-    write_report(options.spec, options.results, options.errata, options.out)
+    write_report(options.spec, options.results, options.errata, options.out, _gaps(options))
+
+
+def _stage_salvage(options: argparse.Namespace) -> None:
+    from dprepro.salvage import salvage_file
+
+    salvage_file(options.spec)

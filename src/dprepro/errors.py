@@ -28,6 +28,14 @@ class RunFailed(Exception):
 SHORT_OF_MEMORY = "give the job more memory, fewer rows or features, or a narrower tile"
 
 
+class BrokenAlgorithm(UserError):
+    """The plan of an algorithm contradicts the algorithm itself: a mistake in its file, never a result."""
+
+
+class NotConverged(RunFailed):
+    """A solver did not reach its tolerance: an outcome that a table reports with its reason, not a crash."""
+
+
 class LedgerMismatch(RunFailed):
     """The noise that was drawn is not the noise that the plan accounts for; the result is discarded."""
 

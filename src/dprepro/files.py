@@ -1,4 +1,4 @@
-"""Reading and writing result files: atomic, and with the same bytes for the same content."""
+"""Reading and writing result files: atomic, sealed, and with the same bytes for the same content."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dprepro import digests
 from dprepro.errors import UserError
 from dprepro.owner import check_owner, host
 
@@ -72,6 +73,40 @@ def write_json(path: str | os.PathLike[str], content: Any) -> None:
     write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n")
 
 
+def write_record(path: str | os.PathLike[str], content: Mapping[str, Any]) -> str:
+    """Write a mapping as JSON with a seal under `digest`, its last key; return the digest."""
+    unsealed = {key: value for key, value in content.items() if key != "digest"}
+    text = json.dumps(jsonable(unsealed) | {"digest": digests.BLANK.decode()}, indent=2, allow_nan=False)
+    return write_sealed(path, text + "\n")
+
+
+def write_sealed(path: str | os.PathLike[str], text: str) -> str:
+    """Write a text that has a blank seal as UTF-8, sealed; return the digest."""
+    with atomic_path(path) as temporary:
+        temporary.write_bytes(text.encode())
+        return digests.seal(temporary)
+
+
+def read_record(path: str | os.PathLike[str], *keys: str) -> dict[str, Any]:
+    """Read what `write_record` wrote, with its digest under `digest`; a changed file is a `UserError`."""
+    digest = digests.check(path)
+    content: dict[str, Any] = read_json(path, *keys)
+    return content | {"digest": digest}
+
+
+def write_publication(place: Path, suffixes: Sequence[str], **content: Any) -> None:
+    """Write `place` with the suffix .json: digests of the files with `suffixes` beside it, and `content`."""
+    files = {suffix: digests.of_file(place.with_suffix(f".{suffix}")) for suffix in suffixes}
+    write_record(place.with_suffix(".json"), {**content, "files": files})
+
+
+def read_publication(place: Path) -> dict[str, Any]:
+    """Read what `write_publication` wrote; a `UserError` if one of the files was changed since."""
+    record = read_record(place.with_suffix(".json"), "files")
+    digests.check_files(record, place.with_suffix(".json"))
+    return record
+
+
 def read_json(path: str | os.PathLike[str], *keys: str) -> Any:
     """Read a JSON file; a missing or damaged one, or one that lacks one of `keys`, is a `UserError`."""
     try:
@@ -103,17 +138,30 @@ def jsonable(content: Any) -> Any:
     return content
 
 
-def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write an uncompressed `.npz` whose bytes depend on the arrays alone (no time stamps)."""
+def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray]) -> str:
+    """Write an uncompressed `.npz` whose bytes depend on the arrays alone (no time stamps); return its digest.
+
+    The seal is the comment of the archive.
+    """
     import numpy as np
 
-    with atomic_path(path) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
-        for name in sorted(arrays):
-            buffer = io.BytesIO()
-            np.lib.format.write_array(buffer, np.asarray(arrays[name], order="C"), allow_pickle=False)
-            entry = zipfile.ZipInfo(f"{name}.npy", date_time=_ZIP_EPOCH)
-            entry.external_attr = 0o644 << 16
-            archive.writestr(entry, buffer.getbuffer())
+    with atomic_path(path) as temporary:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+            for name in sorted(arrays):
+                buffer = io.BytesIO()
+                np.lib.format.write_array(buffer, np.asarray(arrays[name], order="C"), allow_pickle=False)
+                entry = zipfile.ZipInfo(f"{name}.npy", date_time=_ZIP_EPOCH)
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, buffer.getbuffer())
+            archive.comment = digests.BLANK
+        return digests.seal(temporary)
+
+
+def read_result(path: Path, *names: str, record: Mapping[str, Any], key: str = "arrays") -> dict[str, np.ndarray]:
+    """Read the arrays of a result: sealed, and those whose digest its `record`, the JSON beside it, states."""
+    _check_names(path.with_suffix(".json"), record, (key,))
+    digests.check(path, expected=record[key], because=str(path.with_suffix(".json")))
+    return read_arrays(path, *names)
 
 
 def read_arrays(path: str | os.PathLike[str], *names: str) -> dict[str, np.ndarray]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from dprepro.bregman import ball_step, dual_direction, largest_entry, lp_norm, map_gradient
-from dprepro.errors import RunFailed, UserError
+from dprepro.errors import NotConverged, UserError
 
 Array = Any
 
@@ -831,7 +831,7 @@ def _nearest_in_hull(xp: Any, points: Array, V: Array) -> Array:
         corral = corral.step(xp, points, V)
         if bool(xp.all(corral.found)):
             return centre + size * corral.position(xp, points)
-    raise RunFailed(
+    raise NotConverged(
         f"The projection onto a polytope with {points.shape[0]} vertices did not end within {_WOLFE_STEPS} steps."
     )
 

@@ -1,15 +1,31 @@
-"""What the Snakefile does when a run starts."""
+"""What the Snakefile does when a run starts, and when one has failed."""
 
 from __future__ import annotations
 
+import functools
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from dprepro.errors import UserError
+from dprepro.files import jsonable, read_record, write_record
 from dprepro.progress import PLAN_EVENT
-from dprepro.recovery import note_submissions
+from dprepro.recovery import note_submissions, was_stopped
+
+# Rules that only gather and show results, in the order in which they follow one another.
+_SHOWING = (
+    *("collect", "collect_sweeps", "collect_parts", "table", "figure", "findings_figure", "privacy_tables"),
+    "report_page",
+)
 
 
-def run_started(workflow: Any) -> None:
-    """Prepare a run whose jobs are about to be scheduled."""
+def run_started(workflow: Any, job_files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Prepare a run whose jobs are about to be scheduled; `job_files` are the specifications that jobs read."""
+    for path, content in job_files.items():
+        _write_if_changed(Path(path), content)
     announce(workflow.dag)
     if workflow.local_exec:
         lift_rate_limit(workflow.scheduler)
@@ -26,6 +42,74 @@ def announce(dag: Any) -> None:
         for job in dag.needrun_jobs()
     ]
     logger.info(f"{len(jobs)} jobs to do.", extra={"event": PLAN_EVENT, "plan": jobs})
+
+
+def _write_if_changed(path: Path, content: Mapping[str, Any]) -> None:
+    try:
+        known = read_record(path)
+    except UserError:
+        known = {}
+    if {key: value for key, value in known.items() if key != "digest"} != jsonable(content):
+        write_record(path, content)
+
+
+def make_the_rest(workflow: Any, results: Path, logs: str | Sequence[str]) -> None:
+    """Make tables, figures and the report from what is there after jobs have failed; not if the user stopped the run.
+
+    Commands that wait for a failed job go to one process, with the reasons of what they will lack.
+    """
+    if was_stopped(logs) or workflow.touch:
+        return
+    missing = _Missing(workflow.dag)
+    steps = [
+        {
+            "name": str(job.message),
+            "command": _words(job.shellcmd),
+            "outputs": [str(file) for file in job.output],
+            "gaps": missing.below(job),
+        }
+        for rule in _SHOWING
+        for job in missing.jobs
+        if job.rule.name == rule and missing.below(job)
+    ]
+    lost = [missing.reason(job) for job in missing.jobs if job.shellcmd and not missing.below(job)]
+    if not lost:
+        return
+    place = results / "jobs" / "salvage.json"
+    write_record(place, {"steps": steps, "lost": lost})
+    subprocess.run([sys.executable, "-m", "dprepro", "salvage", "--spec", str(place)], check=False)
+
+
+class _Missing:
+    """The jobs that a run should have done and has not, and why."""
+
+    def __init__(self, dag: Any) -> None:
+        self._dag = dag
+        self.jobs = sorted(dag.needrun_jobs(), key=lambda job: str(job.output))
+        self.below = functools.cache(self._below)
+
+    def reason(self, job: Any) -> str:
+        """Say why a job whose inputs are all there has made nothing: by the last line of its log."""
+        log = Path(str(job.log[0])) if job.log else None
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log and log.is_file() else []
+        told = [line.removeprefix("dprepro: ") for line in lines if line.strip()]
+        if told:
+            return f"{job.message}: failed ({told[-1].strip()})"
+        return f"{job.message}: failed or was not started"
+
+    def _below(self, job: Any) -> list[str]:
+        """Return the reasons of all jobs that a job waits for in vain, each once."""
+        waits = [other for other in self._dag.dependencies[job] if other in set(self.jobs)]
+        found: dict[str, None] = {}
+        for other in sorted(waits, key=lambda one: str(one.output)):
+            found |= dict.fromkeys(self.below(other) or [self.reason(other)])
+        return list(found)
+
+
+def _words(command: str) -> list[str]:
+    """Return what follows `python -m dprepro` in a rule's shell line, without where its output goes."""
+    words = shlex.split(command)
+    return words[3 : words.index(">")]
 
 
 def lift_rate_limit(scheduler: Any) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +24,6 @@ class Job:
     def algorithm(self) -> str:
         """The registry name of the algorithm."""
         return str(self.spec["algorithm"])
-
-    def to_json(self) -> str:
-        """Return the job on one line, with keys in a fixed order."""
-        return json.dumps(dict(self.spec), sort_keys=True)
 
 
 def job_seed(root: int, experiment: str, job: str) -> int:

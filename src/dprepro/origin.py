@@ -43,6 +43,15 @@ def origin_here(backend: Backend) -> dict[str, Any]:
     return {key: facts[key] for key in told}
 
 
+def incomplete_lines(metadata: Mapping[str, Any]) -> str:
+    """Return what is missing in a figure or table that was made although a job failed; nothing if it is complete."""
+    if not metadata["incomplete"]:
+        return ""
+    return "**Incomplete.** Missing here, and made by the next run:\n\n" + "\n".join(
+        f"- {gap}" for gap in metadata["incomplete"]
+    )
+
+
 def made_line(metadata: Mapping[str, Any], separator: str = "; ") -> str:
     """Return commit, versions and backend of the runs, of all that were collected, and the user's own files."""
     parts = [

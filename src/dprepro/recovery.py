@@ -40,6 +40,8 @@ _FUTURE_SECONDS = 1.0
 _PROBE_BYTES = 4096
 # Less free space than this, and a failure is put down to it.
 _LITTLE_SPACE_BYTES = 1 << 20
+# What Snakemake writes into its log when it is told to end, by Ctrl-C or by a signal.
+_STOPPED = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
 _KILLED = re.compile(r"non-zero exit status 137|died with <Signals\.SIGKILL")
 
 
@@ -80,6 +82,12 @@ def begin(folder: Path, results: Path) -> list[str]:
             f"{_things(count, 'result')} came from the future and got the present time: was the clock set back?"
         )
     return notes
+
+
+def was_stopped(logs: str | Sequence[str]) -> bool:
+    """Whether the user or the system ended the run, rather than a job that failed."""
+    found = [_text(Path(log)) for log in ([logs] if isinstance(logs, str) else logs)]
+    return any(words in text for text in found for words in _STOPPED)
 
 
 def explain(results: Path, logs: str | Sequence[str]) -> list[str]:

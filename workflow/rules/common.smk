@@ -8,7 +8,9 @@ from pathlib import Path
 from dprepro.arrays import wished_device
 from dprepro.errors import UserError
 from dprepro.experiments import FINDINGS, audit_jobs, experiment_names, load_experiments, papers_found
-from dprepro.hooks import run_started
+from dprepro.digests import of_value
+from dprepro.files import jsonable
+from dprepro.hooks import make_the_rest, run_started
 from dprepro.owner import VARIABLE, stamp
 from dprepro.recovery import begin, explain, only_looks, tell
 from dprepro.status import expected_jobs
@@ -133,9 +135,17 @@ def sweep_files(experiment, suffix):
     return [f"{RESULTS}/sweeps/{experiment}/{job.id}.{suffix}" for job in EXPERIMENTS[experiment].jobs()]
 
 
-def job_json(wildcards):
-    """Return the specification of a job as a shell word."""
-    return shlex.quote(JOBS[wildcards.experiment, wildcards.job].to_json())
+def job_file(wildcards):
+    """Return the file that the specification of a run or a sweep is written to before the first job starts."""
+    return f"{RESULTS}/jobs/{wildcards.experiment}/{wildcards.job}.json"
+
+
+def job_files():
+    """Return the specifications that jobs read from files, by the names of these."""
+    specs = {f"jobs/{experiment}/{job.id}": dict(job.spec) for (experiment, _), job in (JOBS | SWEEPS).items()}
+    specs |= {f"jobs/optima/{experiment}/{name}": spec for (experiment, name), spec in OPTIMA.items()}
+    specs |= {"jobs/report": report_spec()}
+    return {f"{RESULTS}/{place}.json": spec for place, spec in specs.items()}
 
 
 def job_code(stage):
@@ -171,7 +181,7 @@ def job_dataset(suffix):
 
 
 def report_spec():
-    """Return what the report is made of, as a shell word: only results of this configuration, and what it leaves out."""
+    """Return what the report is made of: only results of this configuration, and what it leaves out."""
     experiments = [
         {
             "name": name,
@@ -184,7 +194,7 @@ def report_spec():
         }
         for name, e in EXPERIMENTS.items()
     ]
-    spec = {
+    return {
         "experiments": experiments,
         "findings": {paper.upper(): [f"{paper}_{figure}" for figure in FINDINGS[paper]] for paper in FOUND},
         "audits": list(AUDITS),
@@ -192,7 +202,6 @@ def report_spec():
         "absent": [name for name in experiment_names() if name not in EXPERIMENTS],
         "changed": sorted(config.get("overrides") or {}),
     }
-    return shlex.quote(json.dumps(spec))
 
 
 def report_files():
@@ -200,12 +209,12 @@ def report_files():
     names = [*EXPERIMENTS, *(f"{paper}_{figure}" for paper in FOUND for figure in FINDINGS[paper])]
     tables = [*EXPERIMENTS, *(f"{paper}_findings" for paper in FOUND)]
     return [
-        *(f"{RESULTS}/figures/{name}.{suffix}" for name in names for suffix in ("svg", "md")),
-        *(f"{RESULTS}/tables/{name}.{suffix}" for name in tables for suffix in ("csv", "md")),
+        *(f"{RESULTS}/figures/{name}.{suffix}" for name in names for suffix in ("svg", "md", "json")),
+        *(f"{RESULTS}/tables/{name}.{suffix}" for name in tables for suffix in ("csv", "md", "json")),
         *(
             f"{RESULTS}/privacy/{name}.{suffix}"
             for name in ("certificates", "audit")
-            for suffix in ("csv", "md", "svg")
+            for suffix in ("csv", "md", "svg", "json")
         ),
         *(f"{RESULTS}/runs/{experiment}/{job}.json" for experiment, job in JOBS),
         *(f"{RESULTS}/sweeps/{experiment}/{job}.json" for experiment, job in SWEEPS),

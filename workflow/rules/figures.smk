@@ -19,6 +19,7 @@ rule figure:
         pdf=f"{RESULTS}/figures/{{experiment}}.pdf",
         svg=f"{RESULTS}/figures/{{experiment}}.svg",
         caption=f"{RESULTS}/figures/{{experiment}}.md",
+        record=f"{RESULTS}/figures/{{experiment}}.json",
     log:
         f"{RESULTS}/logs/figures/{{experiment}}.log",
     benchmark:

@@ -20,6 +20,7 @@ rule paper_findings:
             labels={"experiment": "{paper}_findings", "as": "table"},
         ),
         md=f"{RESULTS}/tables/{{paper}}_findings.md",
+        record=f"{RESULTS}/tables/{{paper}}_findings.json",
     log:
         f"{RESULTS}/logs/findings/{{paper}}.log",
     benchmark:
@@ -54,6 +55,7 @@ use rule paper_findings as drawn_findings with:
             labels={"experiment": "{paper}_findings", "as": "table"},
         ),
         md=f"{RESULTS}/tables/{{paper}}_findings.md",
+        record=f"{RESULTS}/tables/{{paper}}_findings.json",
         data=f"{RESULTS}/data/{{paper}}_findings.parquet",
     wildcard_constraints:
         paper="|".join(paper for paper, figures in FINDINGS.items() if figures) or "(?!)",
@@ -76,6 +78,7 @@ rule findings_figure:
         pdf=f"{RESULTS}/figures/{{paper}}_{{figure}}.pdf",
         svg=f"{RESULTS}/figures/{{paper}}_{{figure}}.svg",
         caption=f"{RESULTS}/figures/{{paper}}_{{figure}}.md",
+        record=f"{RESULTS}/figures/{{paper}}_{{figure}}.json",
     log:
         f"{RESULTS}/logs/figures/{{paper}}_{{figure}}.log",
     benchmark:

@@ -42,7 +42,7 @@ rule privacy_tables:
         figures=expand(
             f"{RESULTS}/privacy/{{name}}.{{suffix}}",
             name=("certificates", "audit"),
-            suffix=("md", "png", "pdf", "svg"),
+            suffix=("md", "png", "pdf", "svg", "json"),
         ),
     log:
         f"{RESULTS}/logs/privacy/tables.log",

@@ -13,13 +13,14 @@ rule report_page:
     conda:
         "../../envs/dprepro.yaml"
     params:
-        spec=report_spec(),
+        job=f"{RESULTS}/jobs/report.json",
+        spec=of_value(report_spec()),
         results=lambda wildcards, output: str(Path(output[0]).parent),
         code=code("report"),
     message:
         "Writing the report"
     shell:
-        "python -m dprepro report --spec {params.spec} --results {params.results} --errata {input.errata}"
+        "python -m dprepro report --spec {params.job:q} --results {params.results} --errata {input.errata}"
         " --out {output} > {log} 2>&1"
 
 

@@ -16,12 +16,13 @@ rule certify:
         mem_mb=growing(1000),
         gpu=0,
     params:
-        spec=job_json,
+        job=job_file,
+        spec=lambda wildcards: of_value(jsonable(JOBS[wildcards.experiment, wildcards.job].spec)),
         code=job_code("certify"),
     message:
         "Certifying {wildcards.experiment}: {wildcards.job}"
     shell:
-        "python -m dprepro certify --spec {params.spec} --facts {input.facts} --out {output.plan} > {log} 2>&1"
+        "python -m dprepro certify --spec {params.job:q} --facts {input.facts} --out {output.plan} > {log} 2>&1"
 
 
 rule run:

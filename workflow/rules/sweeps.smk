@@ -15,12 +15,13 @@ rule optima:
         mem_mb=growing(2000),
         gpu=0,
     params:
-        spec=lambda wildcards: shlex.quote(json.dumps(OPTIMA[wildcards.experiment, wildcards.optima], sort_keys=True)),
+        job=f"{RESULTS}/jobs/optima/{{experiment}}/{{optima}}.json",
+        spec=lambda wildcards: of_value(jsonable(OPTIMA[wildcards.experiment, wildcards.optima])),
         code=optima_code,
     message:
         "Finding the minima of {wildcards.experiment}: {wildcards.optima}"
     shell:
-        "python -m dprepro optima --spec {params.spec} --out {output} > {log} 2>&1"
+        "python -m dprepro optima --spec {params.job:q} --out {output} > {log} 2>&1"
 
 
 rule sweep:
@@ -43,13 +44,14 @@ rule sweep:
         mem_mb=growing(2000),
         gpu=GPUS,
     params:
-        spec=lambda wildcards: shlex.quote(sweep_of(wildcards).to_json()),
+        job=job_file,
+        spec=lambda wildcards: of_value(jsonable(sweep_of(wildcards).spec)),
         optima=lambda wildcards, input: " ".join(["--optima", *input.optima]) if input.optima else "",
         code=sweep_code,
     message:
         "Sweeping {wildcards.experiment}: {wildcards.job}"
     shell:
-        "python -m dprepro sweep --spec {params.spec} {params.optima} --out {output.npz}"
+        "python -m dprepro sweep --spec {params.job:q} {params.optima} --out {output.npz}"
         " --sources {params.code} > {log} 2>&1"
 
 

@@ -18,6 +18,7 @@ rule table:
         ),
         md=f"{RESULTS}/tables/{{experiment}}.md",
         tex=f"{RESULTS}/tables/{{experiment}}.tex",
+        record=f"{RESULTS}/tables/{{experiment}}.json",
     log:
         f"{RESULTS}/logs/tables/{{experiment}}.log",
     benchmark:

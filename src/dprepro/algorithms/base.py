@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from dprepro.errors import UserError, VacuousSetting
+from dprepro.errors import BrokenAlgorithm, UserError, VacuousSetting
 from dprepro.privacy.accounting import check_delta, check_epsilon
 from dprepro.privacy.events import (
     Event,
@@ -262,34 +262,36 @@ class Algorithm(ABC):
     def _check_plan(self, plan: Plan, setting: Setting) -> None:
         """Refuse what is no plan, is one for another setting, or declares no sensitivity of anything it releases."""
         if not isinstance(plan, self.plan_type):
-            raise UserError(
+            raise BrokenAlgorithm(
                 f"The plan of the algorithm {self.name} is {plan!r}: return an object of {self.plan_type.__name__}."
             )
         if not isinstance(plan.events, tuple):
-            raise UserError(f"The algorithm {self.name} has events that are no tuple: write (event,) for a single one.")
+            raise BrokenAlgorithm(
+                f"The algorithm {self.name} has events that are no tuple: write (event,) for a single one."
+            )
         for event in leaves(plan.events):
             if not isinstance(event, Event):
-                raise UserError(
+                raise BrokenAlgorithm(
                     f"The algorithm {self.name} has {event!r} among the events of its plan, which is none: use those "
                     "of dprepro.privacy.events, each with its sensitivity."
                 )
         for key, value in self.plan_head(setting).items():
             if getattr(plan, key) != value:
-                raise UserError(
+                raise BrokenAlgorithm(
                     f"The algorithm {self.name} was asked for {key} = {value}, but its plan has {getattr(plan, key)}: "
                     "begin it with **self.plan_head(setting)."
                 )
         for event in leaves(plan.events):
             for part in event.parts if isinstance(event, GaussianEvent) else ():
                 if part.population > plan.n or (not part.full and part.population != plan.n):
-                    raise UserError(
+                    raise BrokenAlgorithm(
                         f"The algorithm {self.name} takes records of {event.label!r} from {part.population}, "
                         f"but there are {plan.n}: give the query part the population {plan.n}."
                     )
         # What never happens declares nothing.
         declared = [event for event in leaves(plan.events) if getattr(event, "count", 0) > 0]
         if setting.noisy and not declared:
-            raise UserError(
+            raise BrokenAlgorithm(
                 f"The algorithm {self.name} claims epsilon = {plan.epsilon:g}, but declares no sensitivity: list in "
                 "the events of its plan what is released, with its noise and sensitivity, or as an UnprotectedEvent."
             )

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from dprepro.algorithms.base import Algorithm, Condition, Letter, Plan, Setting, UtilityBound
-from dprepro.errors import RunFailed, UserError
+from dprepro.errors import NotConverged, UserError
 from dprepro.privacy.events import ObjectivePerturbationEvent
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class ObjectivePerturbation(Algorithm):
         w, slope = minimise(plan, ex, b)
         allowed = max(_tolerance(plan), _rounding(plan, ex, b))
         if not ex.largest(slope) <= allowed:
-            raise RunFailed(
+            raise NotConverged(
                 f"{plan.algorithm} did not reach the minimiser: after {plan.T} gradients the slope is "
                 f"{ex.largest(slope):.2g}, above {allowed:.2g}. Set a larger T, or regularize more."
             )

@@ -26,10 +26,14 @@ def broken_promise(info: DatasetInfo, prepared: object) -> str:
     row_norm, label_bound = (population.row_norm, population.label_bound) if population else (ROW_NORM, 1.0)
     return (
         _arrays(prepared, info.features)
-        or _rows(prepared.X, row_norm)
-        or _labels(prepared.y, label_bound if info.task == "regression" else None)
+        or broken_bound(prepared.X, prepared.y, row_norm, label_bound if info.task == "regression" else None)
         or (_distribution(prepared.X, population) if population else "")
     )
+
+
+def broken_bound(X: np.ndarray, y: np.ndarray, row_norm: float, label_bound: float | None) -> str:
+    """Return what breaks the bounds on the rows or the labels; without a bound, labels are signs."""
+    return _rows(X, row_norm) or _labels(y, label_bound)
 
 
 def _kind(value: object) -> str:

@@ -13,7 +13,8 @@ from dprepro.origin import module_for
 def draw(target: str, data: Path, out: Path) -> None:
     """Draw the figure `target` from a collected table; write .png, .pdf, .svg and the caption as .md."""
     from dprepro.figures import style
-    from dprepro.files import write_text
+    from dprepro.files import write_publication, write_text
+    from dprepro.origin import incomplete_lines
     from dprepro.stages.collect import read_collected
 
     frame, metadata = read_collected(data)
@@ -21,4 +22,7 @@ def draw(target: str, data: Path, out: Path) -> None:
     with style.applied():
         drawn, caption = module.figure(frame, metadata)
         style.save(drawn, out)
-    write_text(out.with_suffix(".md"), caption + "\n")
+    gaps = incomplete_lines(metadata)
+    write_text(out.with_suffix(".md"), f"{caption}\n\n{gaps}\n" if gaps else f"{caption}\n")
+    made_from, incomplete = {"data": metadata["digest"]}, metadata["incomplete"]
+    write_publication(out, ("png", "pdf", "svg", "md"), made_from=made_from, incomplete=incomplete)

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dprepro import __version__
+from dprepro import __version__, digests
 from dprepro.errors import UserError
-from dprepro.privacy.accounting import Accounted, account, advanced_composition_epsilon, probability_sampled
+from dprepro.files import jsonable
+from dprepro.privacy.accounting import (
+    Accounted,
+    account,
+    advanced_composition_epsilon,
+    confirms,
+    probability_sampled,
+)
 from dprepro.privacy.calibrate import smallest_scale
 from dprepro.privacy.events import ADJACENCY, event_to_json
 
@@ -56,8 +64,37 @@ def certify(plan: Plan, *, compare: bool = True) -> dict[str, Any]:
         "verdict": _verdict(plan, accounted, ratio) + _at_its_word(plan),
         "drawn_by": plan.drawn_by or f"dprepro {__version__}",
         "events": [event_to_json(event) for event in plan.events],
+        "plan_digest": plan_digest(plan),
         "caveat": CAVEAT,
     }
+
+
+def plan_digest(plan: Plan) -> str:
+    """Return the digest of a plan: of every number that a run follows, its events and their noise included."""
+    return digests.of_value(jsonable(plan.to_json()))
+
+
+def check_binding(certificate: Mapping[str, Any], plan: Mapping[str, Any], where: str) -> None:
+    """Raise `UserError` unless the certificate in the file `where` is that of the plan, given as plain values."""
+    if (found := digests.of_value(jsonable(plan))) != (expected := str(certificate.get("plan_digest"))):
+        raise UserError(
+            f"The certificate in {where} is not that of its plan: expected is the digest {expected[:12]}, found "
+            f"{found[:12]}; {digests.AGAIN}."
+        )
+
+
+def check_certificate(certificate: Mapping[str, Any], plan: Plan, where: str) -> None:
+    """Raise `UserError` unless the certificate in the file `where` is that of the plan which is about to run.
+
+    Where the accounted epsilon has a closed form, it is confirmed by a second computation.
+    """
+    check_binding(certificate, plan.to_json(), where)
+    stated = float(certificate["epsilon_accounted"])
+    if confirms(plan.events, stated, plan.delta) is False:
+        raise UserError(
+            f"The certificate in {where} states an accounted epsilon of {stated:.6g}, which its events do not spend at "
+            f"delta = {plan.delta:g}; {digests.AGAIN}."
+        )
 
 
 def _noise_ratio(plan: Plan) -> float:

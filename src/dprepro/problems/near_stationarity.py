@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dprepro.bregman import lp_norm, map_gradient, map_inverse
-from dprepro.errors import RunFailed, UserError
+from dprepro.errors import NotConverged, UserError
 from dprepro.geometry import ball_exponent
 from dprepro.losses import Kink, Loss, MinimaxConcave, PiecewiseLinear
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
@@ -106,7 +106,7 @@ def near_stationarity(problem: EmpiricalRisk, W: np.ndarray) -> np.ndarray:
     distances = lp_norm(np, points - W, setting.b)
     worst = setting.factor * float(np.max(accuracy, initial=0.0))
     if not worst <= ACCURACY:
-        raise RunFailed(
+        raise NotConverged(
             f"Proximal points of {problem.spec.loss.full_name} on {problem.spec.constraint.name} were found to "
             f"{worst:.2g} only, not to {ACCURACY:g}: this problem is too badly conditioned for the method."
         )

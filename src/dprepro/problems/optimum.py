@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dprepro.errors import RunFailed, UserError
+from dprepro.errors import NotConverged, UserError
 from dprepro.geometry import ConstraintSet, L2Ball, RealSpace
 from dprepro.losses import PiecewiseLinear
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
@@ -40,8 +40,8 @@ class Optimum:
 def find_optimum(problem: EmpiricalRisk) -> Optimum:
     """Minimise F^r to `TOLERANCE` by Newton's method if smooth and unconstrained, else by FISTA.
 
-    A loss with kinks is minimised to `KINK_TOLERANCE`. Raises `RunFailed` if the accuracy is not reached, rather than
-    returning something close. Without convexity no accuracy is known, and the problem is refused.
+    A loss with kinks is minimised to `KINK_TOLERANCE`. Raises `NotConverged` if the accuracy is not reached, rather
+    than returning something close. Without convexity no accuracy is known, and the problem is refused.
     """
     problem = problem.with_dtype("float64")
     spec = problem.spec
@@ -53,7 +53,7 @@ def find_optimum(problem: EmpiricalRisk) -> Optimum:
     else:
         found, tolerance = _with_kinks(problem), KINK_TOLERANCE
     if not found.accuracy <= tolerance:
-        raise RunFailed(
+        raise NotConverged(
             f"The optimum of {spec.loss.name} with n = {spec.n}, d = {spec.d} was found only to "
             f"{found.accuracy:.2g} by {found.method}, not to {tolerance:g}; does the minimum exist?"
         )
@@ -186,7 +186,7 @@ def _linear_program(problem: EmpiricalRisk, constraint: ConstraintSet) -> Optimu
         costs, bmat(pieces, format="csr"), np.concatenate(levels), **sum_to_one, bounds=bounds, options=tolerances
     )
     if solved.status != 0:
-        raise RunFailed(f"The linear program for the optimum of {problem.spec.loss.name!r} failed: {solved.message}")
+        raise NotConverged(f"The linear program for the optimum of {problem.spec.loss.name!r} failed: {solved.message}")
     shares = solved.x[: len(corners)] if free else _on_simplex(solved.x[: len(corners)])
     w = shares @ corners
     duals = -solved.ineqlin.marginals.reshape(len(kinks), 2, len(weights))

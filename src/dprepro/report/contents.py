@@ -105,6 +105,8 @@ class Contents:
     """All of it."""
 
     setting: Setting
+    gaps: Sequence[str]
+    made_from: Mapping[str, str]
     experiments: Sequence[Experiment]
     findings: Mapping[str, Findings]
     privacy: Privacy

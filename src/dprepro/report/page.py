@@ -12,7 +12,7 @@ from dprepro.report.figures import figure
 from dprepro.report.markdown import inline, render
 from dprepro.report.markup import Html, details, join, tag
 from dprepro.report.privacy import certificates, overview
-from dprepro.report.summary import glance, paper_certificates, paper_jobs, scope, words
+from dprepro.report.summary import glance, incomplete, paper_certificates, paper_jobs, scope, words
 from dprepro.report.tables import Cell, Column, Row, cell_of, results_table, table, verdict_counts
 
 # What stands in the page as it is; the workflow makes the report again when one of them changes.
@@ -61,6 +61,7 @@ def _main(contents: Contents) -> Html:
     papers = {experiment.name: experiment.paper for experiment in contents.experiments}
     summary = [
         tag("h2", "Summary"),
+        incomplete(contents),
         scope(contents),
         glance(contents),
         details("How to read the verdicts", tag("p", _HOW_TO_READ)),

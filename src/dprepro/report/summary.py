@@ -43,6 +43,19 @@ def paper_certificates(contents: Contents, paper: str) -> list[Row]:
     return [row for row in contents.privacy.certificates if row["experiment"] in names]
 
 
+def incomplete(contents: Contents) -> Html:
+    """Say what is missing because a job failed; nothing if the report is complete."""
+    if not contents.gaps:
+        return Html("")
+    return tag(
+        "div",
+        tag("h3", "Incomplete"),
+        tag("p", "Jobs failed. This page shows what the others made; the next run makes the rest. Missing:"),
+        tag("ul", *(tag("li", gap) for gap in contents.gaps)),
+        class_="incomplete",
+    )
+
+
 def scope(contents: Contents) -> Html:
     """Say what the report holds, what it does not, and what made it."""
     lines = [

@@ -9,7 +9,7 @@ from typing import Any
 from dprepro.algorithms import get_algorithm
 from dprepro.arrays import blas_threads, single_blas_thread, wished_device
 from dprepro.costs import own_cost
-from dprepro.files import write_json
+from dprepro.files import write_record
 from dprepro.privacy.audit import audit
 from dprepro.provenance import commit, machine
 from dprepro.workflow import own_files
@@ -36,4 +36,4 @@ def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
         threads = blas_threads()
     own = own_files("audit", algorithm=spec["algorithm"])
     provenance = {**commit(), **machine(), "threads": threads, **own}
-    write_json(out, {"rows": rows, "provenance": provenance, "cost": own_cost()})
+    write_record(out, {"rows": rows, "provenance": provenance, "cost": own_cost()})

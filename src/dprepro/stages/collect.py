@@ -1,6 +1,8 @@
 """Stage `collect`: the runs of one experiment as one tidy table.
 
-A row per replicate and checkpoint for curves, a row per replicate and point for sweeps.
+A row per replicate and checkpoint for curves, a row per replicate and point for sweeps. What is collected must be
+sealed, and every certificate that of its plan. `gaps` are sentences on what is missing: the table is then marked
+`incomplete`.
 """
 
 from __future__ import annotations
@@ -13,32 +15,50 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dprepro import digests
 from dprepro.errors import UserError
-from dprepro.files import atomic_path, jsonable, read_arrays, read_json
+from dprepro.files import atomic_path, jsonable, read_arrays, read_record, read_result
 from dprepro.metrics import RETURNED
+from dprepro.privacy.certificate import check_binding
 from dprepro.sweeps import bounds_metric, value_at_zero
 
 # What a figure or table says of its origin; taken from the runs, equal for equal runs.
 _ORIGIN = ("commit", "modified", "dprepro", "python", "numpy", "backend", "device", "dtype")
 METADATA_KEY = b"dprepro"
+SEAL_KEY = "dprepro seal"
 # What the files of a run hold that is collected.
-_RUN_KEYS = ("job", "plan", "certificate", "dataset", "provenance", "seconds")
+_RUN_KEYS = ("job", "plan", "certificate", "refused", "dataset", "made_from", "provenance", "seconds")
 _RUN_ARRAYS = ("replicates", "rounds", "gradient_evaluations", "objective", "final_objective")
 TIMING_COLUMNS = ("seconds",)
 # The failure of a replicate with a value that is no number, at its end or at a checkpoint.
 NOT_FINITE = "not finite"
 
 
-def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path) -> None:
-    """Write the table of all `runs`; `optima` maps a dataset key to the file of its optimum."""
+def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: Sequence[str] = ()) -> None:
+    """Write the table of all `runs`; `optima` maps a dataset key to the file of its optimum.
+
+    A run without a result has no rows: `refused` in the metadata says why.
+    """
     frames, origins, datasets, own = [], [], {}, []
+    made_from: dict[str, dict[str, str]] = {"runs": {}, "optima": {}}
+    refused: list[dict[str, Any]] = []
     for path in runs:
-        record = read_json(path.with_suffix(".json"), *_RUN_KEYS)
-        optimum = read_arrays(optima[record["job"]["dataset"]], "objective", "objective_at_zero", "accuracy")
-        frames.append(run_rows(record, read_arrays(path, *_RUN_ARRAYS), optimum))
+        place = path.with_suffix(".json")
+        record = read_record(place, *_RUN_KEYS)
+        key = record["job"]["dataset"]
+        made_from["runs"][record["job"]["job"]] = record["digest"]
+        made_from["optima"][key], optimum = _optimum(optima[key], record, place)
+        reason = record["refused"] or str(optimum["failed"])
+        if reason:
+            refused.append(_refused(record, reason))
+            continue
+        check_binding(record["certificate"], record["plan"], str(place))
+        frames.append(run_rows(record, read_result(path, *_RUN_ARRAYS, record=record), optimum))
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
         own += record["provenance"].get("extensions", [])
-        datasets[record["job"]["dataset"]] = record["dataset"]
+        datasets[key] = record["dataset"]
+    if not frames:
+        raise UserError(f"No run of {record['job']['experiment']} has a result: {refused[0]['reason']}")
     metadata = {
         "kind": "curves",
         "paper": record["job"]["paper"],
@@ -46,9 +66,44 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path) -> None
         "problem": {key: record["job"][key] for key in ("loss", "regularizer", "constraint")},
         "origins": sorted({json.dumps(origin, sort_keys=True) for origin in origins}),
         "datasets": datasets,
+        "refused": refused,
         **_own_files(own),
     }
-    write_collected(frames, metadata, out)
+    write_collected(frames, metadata, out, made_from=made_from, gaps=gaps)
+
+
+def _optimum(path: Path, record: Mapping[str, Any], run: Path) -> tuple[str, dict[str, np.ndarray]]:
+    """Return the digest and the content of the optimum that a run is held against; it must be of the same dataset."""
+    digest = digests.check(path)
+    optimum = read_arrays(path, "objective", "objective_at_zero", "accuracy", "failed", "dataset")
+    expected, found = record["made_from"]["dataset"], str(optimum["dataset"])
+    if found != expected:
+        raise UserError(
+            f"The optimum {path} is of another dataset than the run {run}: expected is the digest {expected[:12]}, "
+            f"found {found[:12]}; {digests.AGAIN}."
+        )
+    return digest, optimum
+
+
+def _refused(record: Mapping[str, Any], reason: str) -> dict[str, Any]:
+    """Return what a table says of a run without a result."""
+    job, facts = record["job"], record["dataset"]
+    letters = record["plan"] or job["parameters"]
+    return {
+        "method": job["label"].format_map(_Letters(letters)),
+        **{key: job[key] for key in ("dataset", "variant", "delta", "replicates")},
+        "epsilon": float(job["epsilon"]),
+        "n": facts["n"],
+        "d": facts["d"],
+        "reason": reason,
+    }
+
+
+class _Letters(dict[str, Any]):
+    """Letters for a label: one that no plan has fixed stays as it is written."""
+
+    def __missing__(self, key: str) -> str:
+        return f"{{{key}}}"
 
 
 def _own_files(found: Iterable[Mapping[str, str]]) -> dict[str, list[Any]]:
@@ -57,13 +112,19 @@ def _own_files(found: Iterable[Mapping[str, str]]) -> dict[str, list[Any]]:
     return {"extensions": [{"file": file, "sha256": sha256} for file, sha256 in files]} if files else {}
 
 
-def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path) -> None:
+def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path, gaps: Sequence[str] = ()) -> None:
     """Write the table of all sweeps in `runs`; `claims` is what the experiment says of its methods and problems."""
     frames, origins, own = [], [], []
     datasets: dict[str, Any] = {}
+    made_from: dict[str, str] = {}
     for path in runs:
-        record = read_json(path.with_suffix(".json"), "job", "points", "thresholds", "provenance")
-        frames.append(sweep_rows(record, read_arrays(path, "value", "final_objective")))
+        place = path.with_suffix(".json")
+        record = read_record(place, "job", "points", "thresholds", "provenance", "made_from")
+        for point in record["points"]:
+            if not point["refused"]:
+                check_binding(point["certificate"], point["plan"], str(place))
+        frames.append(sweep_rows(record, read_result(path, "value", "final_objective", record=record)))
+        made_from[record["job"]["job"]] = record["digest"]
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
         own += record["provenance"].get("extensions", [])
         datasets |= {point["dataset"]["name"]: point["dataset"] for point in record["points"]}
@@ -76,10 +137,10 @@ def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path) -
         **_own_files(own),
         **claims,
     }
-    write_collected(frames, metadata, out)
+    write_collected(frames, metadata, out, made_from={"sweeps": made_from}, gaps=gaps)
 
 
-def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path) -> None:
+def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path, gaps: Sequence[str] = ()) -> None:
     """Write the collected tables of several sweep experiments, the rows of a paper's table, as one."""
     frames, parts = [], {}
     for path in data:
@@ -92,32 +153,45 @@ def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path) -> No
     merged["datasets"] = {name: facts for here in parts.values() for name, facts in here["datasets"].items()}
     merged |= _own_files(one for here in parts.values() for one in here.get("extensions", ()))
     origins = {json.dumps(origin, sort_keys=True) for here in parts.values() for origin in here["origins"]}
-    write_collected(frames, merged | {"origins": sorted(origins)}, out)
+    made_from = {"data": {name: here["digest"] for name, here in parts.items()}}
+    gaps = [*gaps, *(f"{name}: {gap}" for name, here in parts.items() for gap in here["incomplete"])]
+    write_collected(frames, merged | {"origins": sorted(origins)}, out, made_from=made_from, gaps=gaps)
 
 
-def write_collected(frames: Sequence[pd.DataFrame], metadata: Mapping[str, Any], out: Path) -> None:
-    """Write frames as one table, with the metadata that `read_collected` returns."""
+def write_collected(
+    frames: Sequence[pd.DataFrame],
+    metadata: Mapping[str, Any],
+    out: Path,
+    *,
+    made_from: Mapping[str, Any],
+    gaps: Sequence[str] = (),
+) -> None:
+    """Write frames as one sealed table, with the metadata that `read_collected` returns."""
     import pyarrow
     import pyarrow.parquet
+
+    metadata = {**metadata, "made_from": made_from, "incomplete": list(gaps)}
 
     table = pyarrow.Table.from_pandas(pd.concat(frames, ignore_index=True), preserve_index=False)
     text = json.dumps(jsonable(metadata), sort_keys=True).encode()
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA_KEY: text})
     with atomic_path(out) as temporary:
-        pyarrow.parquet.write_table(table, temporary, write_page_checksum=True)
+        with pyarrow.parquet.ParquetWriter(temporary, table.schema, write_page_checksum=True) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata({SEAL_KEY: digests.BLANK.decode()})
+        digests.seal(temporary)
 
 
 def read_collected(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Return a collected table and its metadata."""
+    """Return a collected table and its metadata, with the digest of the file under `digest`."""
     import pyarrow.parquet
 
+    digest = digests.check(path)
     try:
         table = pyarrow.parquet.read_table(path, page_checksum_verification=True)
         metadata = json.loads((table.schema.metadata or {})[METADATA_KEY])
         metadata["origins"] = [json.loads(origin) for origin in metadata["origins"]]
-        return table.to_pandas(), metadata
-    except FileNotFoundError:
-        raise UserError(f"The table {path} does not exist: make it with snakemake, or check the path.") from None
+        return table.to_pandas(), metadata | {"digest": digest}
     except MemoryError:
         raise
     except Exception as error:  # pyarrow and pandas raise a dozen kinds for damaged files

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from dprepro import datasets
-from dprepro.files import write_arrays, write_json
+from dprepro.files import write_arrays, write_record
 
 
 def prepare(spec: Mapping[str, Any], out: Path) -> None:
     """Load the dataset that `spec` names and write it to `out`."""
     data = datasets.load(spec["name"], rows=spec.get("rows"), seed=spec.get("seed", 0), **spec.get("parameters", {}))
-    write_arrays(out, arrays_of(data))
-    write_json(out.with_suffix(".json"), facts_of(data))
+    digest = write_arrays(out, arrays_of(data))
+    write_record(out.with_suffix(".json"), facts_of(data) | {"arrays": digest})
 
 
 def arrays_of(data: datasets.Dataset) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dprepro.arrays import get_backend, single_blas_thread
-from dprepro.files import write_json
+from dprepro.errors import NotConverged
+from dprepro.files import write_record
+from dprepro.problems.erm import EmpiricalRisk
 from dprepro.problems.optimum import find_optimum
 from dprepro.stages.points import load_point
 from dprepro.stages.starts import at_start
@@ -19,11 +21,16 @@ def solve_points(spec: Mapping[str, Any], out: Path) -> None:
     with single_blas_thread():
         for point in spec["points"]:
             problem, _ = load_point(point, get_backend("cpu", "float64"))
-            known = point["minimum"]
-            found = find_optimum(problem) if known is None else None
-            minimum = {
-                "objective": found.objective if found else known,
-                "accuracy": found.accuracy if found else 0.0,
-            }
-            rows.append(minimum | at_start(problem, point))
-    write_json(out, {"points": rows})
+            rows.append(_minimum(problem, point["minimum"]) | at_start(problem, point))
+    write_record(out, {"points": rows})
+
+
+def _minimum(problem: EmpiricalRisk, known: float | None) -> dict[str, Any]:
+    """Return the minimum and its accuracy; `failed` says why where it is not found to its tolerance."""
+    if known is not None:
+        return {"objective": known, "accuracy": 0.0}
+    try:
+        found = find_optimum(problem)
+    except NotConverged as error:
+        return {"objective": None, "accuracy": None, "failed": str(error)}
+    return {"objective": found.objective, "accuracy": found.accuracy}

@@ -1,4 +1,7 @@
-"""Stage `optimum`: the non-private optimum of an experiment's objective on one dataset."""
+"""Stage `optimum`: the non-private optimum of an experiment's objective on one dataset.
+
+An optimum that is not found to its tolerance is a result too: `failed` holds the sentence that says why.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +12,30 @@ from typing import Any
 import numpy as np
 
 from dprepro.arrays import get_backend, single_blas_thread
+from dprepro.errors import NotConverged
 from dprepro.files import write_arrays
 from dprepro.problems.optimum import find_optimum
 from dprepro.stages.problem import load_problem
 
 
 def solve_exactly(spec: Mapping[str, Any], data: Path, out: Path) -> None:
-    """Write w*, F^r(w*), the accuracy of that value, and F^r(0)."""
+    """Write w*, F^r(w*), the accuracy of that value, F^r(0), and the digest of the dataset."""
     with single_blas_thread():
-        problem, _ = load_problem(spec, data, get_backend("cpu", "float64"))
-        found = find_optimum(problem)
+        problem, facts = load_problem(spec, data, get_backend("cpu", "float64"))
+        found, failed = None, ""
+        try:
+            found = find_optimum(problem)
+        except NotConverged as error:
+            failed = str(error)
         zero = problem.objective(problem.backend.zeros((1, problem.spec.d)))
     write_arrays(
         out,
         {
-            "w": found.w,
-            "objective": np.array(found.objective),
-            "accuracy": np.array(found.accuracy),
+            "w": found.w if found else np.full(problem.spec.d, np.nan),
+            "objective": np.array(found.objective if found else np.nan),
+            "accuracy": np.array(found.accuracy if found else np.nan),
             "objective_at_zero": problem.backend.to_host(zero)[0],
+            "failed": np.array(failed),
+            "dataset": np.array(facts["digest"]),
         },
     )

@@ -8,13 +8,16 @@ from typing import Any
 
 import pandas as pd
 
-from dprepro.files import read_json, write_text
+from dprepro import digests
+from dprepro.files import read_record, write_publication, write_text
+from dprepro.origin import incomplete_lines
+from dprepro.privacy.certificate import check_binding
 from dprepro.tables import markdown_table
 
 
 def audit_rows(files: Sequence[Path]) -> pd.DataFrame:
     """Return the rows of all audits."""
-    return pd.DataFrame([row for path in files for row in read_json(path, "rows")["rows"]])
+    return pd.DataFrame([row for path in files for row in read_record(path, "rows")["rows"]])
 
 
 def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFrame:
@@ -60,27 +63,38 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
 def _certified(files: Sequence[Path]) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]]:
     """Yield job, plan and certificate of every plan, those of sweeps point by point, and whether it is a single run."""
     for path in files:
-        record = read_json(path, "job")
+        record = read_record(path, "job")
         for point in record.get("points", [record]):
-            if not point.get("refused"):
+            if not point["refused"]:
+                check_binding(point["certificate"], point["plan"], str(path))
                 yield record["job"], point["plan"], point["certificate"], "points" not in record
 
 
-def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path) -> None:
+def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path, gaps: Sequence[str] = ()) -> None:
     """Write certificates and audits into the folder `out` as .csv and .md, each with a figure."""
     from dprepro.figures import privacy, style
 
     audited = audit_rows(audits)
     certified = certificate_rows(plans, audited)
     origin = f"Made by {_made(audits)}."
+    made_from = {"plans": _digests(plans), "audits": _digests(audits)}
+    incomplete = incomplete_lines({"incomplete": gaps})
     for name, frame, title, draw in (
         ("certificates", certified, "Certificates: claimed and accounted epsilon of every run", privacy.certificates),
         ("audit", audited, "Audits: claimed, accounted and proven epsilon", privacy.audits),
     ):
         write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format="%.10g"))
-        write_text(out / f"{name}.md", f"{markdown_table(frame, title)}\n\n{_NOTE} {origin}\n")
+        parts = (markdown_table(frame, title), incomplete, f"{_NOTE} {origin}")
+        write_text(out / f"{name}.md", "\n\n".join(filter(None, parts)) + "\n")
         with style.applied():
             style.save(draw(frame), out / f"{name}.png")
+        suffixes = ("csv", "md", "png", "pdf", "svg")
+        write_publication(out / name, suffixes, made_from=made_from, incomplete=list(gaps))
+
+
+def _digests(files: Sequence[Path]) -> dict[str, str]:
+    """Return the digest of each file, by the names of its folder and its own."""
+    return {f"{path.parent.name}/{path.stem}": digests.check(path) for path in files}
 
 
 _NOTE = (
@@ -90,7 +104,7 @@ _NOTE = (
 
 
 def _made(audits: Sequence[Path]) -> str:
-    facts = read_json(audits[0], "provenance")["provenance"]
+    facts = read_record(audits[0], "provenance")["provenance"]
     return (
         f"commit {facts['commit'][:12]}, dprepro {facts['dprepro']}, NumPy {facts['numpy']}, Python {facts['python']}"
     )

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 from dprepro.arrays import Backend
+from dprepro.datasets.promises import broken_bound
 from dprepro.errors import UserError
-from dprepro.files import read_arrays, read_json
+from dprepro.files import read_record, read_result
 from dprepro.geometry import get_set
 from dprepro.losses import get_loss
 from dprepro.problems import make_risk
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.regularizers import get_regularizer
+
+# What a stage needs to know of a dataset.
+FACTS = ("n", "d", "row_norm", "label_bound", "task")
 
 
 def problem_spec(spec: Mapping[str, Any], facts: Mapping[str, Any]) -> ProblemSpec:
@@ -52,5 +56,14 @@ def make_problem(
 
 def load_problem(spec: Mapping[str, Any], data: Path, backend: Backend) -> tuple[EmpiricalRisk, dict[str, Any]]:
     """Return the problem on the device, and the facts of its dataset."""
-    facts = read_json(data.with_suffix(".json"), "n", "d", "row_norm", "label_bound", "task")
-    return make_problem(spec, facts, read_arrays(data, "X", "y"), backend), facts
+    facts = read_record(data.with_suffix(".json"), *FACTS)
+    arrays = read_result(data, "X", "y", record=facts)
+    check_bounds(facts, arrays, data)
+    return make_problem(spec, facts, arrays, backend), facts
+
+
+def check_bounds(facts: Mapping[str, Any], arrays: Mapping[str, Any], data: Path) -> None:
+    """Raise `UserError` if the rows or labels of a dataset are not within the bounds that privacy is accounted on."""
+    label_bound = facts["label_bound"] if facts["task"] == "regression" else None
+    if broken := broken_bound(arrays["X"], arrays["y"], facts["row_norm"], label_bound):
+        raise UserError(f"The dataset {data} is not as its facts say: {broken}; remove it and make it again.")

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dprepro import digests
 from dprepro.costs import read_cost
 from dprepro.errors import UserError
-from dprepro.files import read_json, write_text
+from dprepro.files import read_publication, read_record, write_sealed
 from dprepro.report.contents import Contents, Experiment, Figure, Findings, Job, Privacy, Setting
 from dprepro.report.errata import read_errata
 from dprepro.report.markdown import Block, Paragraph, Table, blocks
@@ -27,22 +29,44 @@ _DATA = ("name", "title", "n", "d", "origin", "licence", "citation", "preprocess
 _JOBS = {"curves": "runs", "sweeps": "sweeps"}
 
 
-def write_report(spec: Mapping[str, Any], results: Path, errata: Path, out: Path) -> None:
-    """Write the report of the results that `spec` names, in the folder `results`, to `out`."""
+def write_report(spec: Mapping[str, Any], results: Path, errata: Path, out: Path, gaps: Sequence[str] = ()) -> None:
+    """Write the report of the results that `spec` names, in the folder `results`, to `out`.
+
+    `gaps` are sentences on what is missing; the page then says that it is incomplete.
+    """
     if out.suffix != ".html":
         raise UserError(f"The report goes to {out}, which is no .html file: give such a name.")
-    write_text(out, page(read_contents(spec, results, errata)))
+    contents = read_contents(spec, results, errata, gaps)
+    facts = {"made_from": contents.made_from, "incomplete": list(contents.gaps), "digest": digests.BLANK.decode()}
+    # In HTML only the end of a script must not stand in it.
+    text = json.dumps(facts, sort_keys=True).replace("</", "<\\/")
+    end = f'<script type="application/json" id="made-from">{text}</script>\n</body>'
+    write_sealed(out, end.join(page(contents).rsplit("</body>", 1)))
 
 
-def read_contents(spec: Mapping[str, Any], results: Path, errata: Path) -> Contents:
+def read_contents(spec: Mapping[str, Any], results: Path, errata: Path, gaps: Sequence[str] = ()) -> Contents:
     """Return all that goes into the report."""
     return Contents(
+        gaps=gaps,
+        made_from=_made_from(spec, results),
         setting=Setting(seed=spec["seed"], absent=spec["absent"], changed=spec["changed"]),
         experiments=[_experiment(results, entry) for entry in spec["experiments"]],
         findings={paper: _findings(results, paper, figures) for paper, figures in spec["findings"].items()},
         privacy=_privacy(results, spec["audits"]),
         errata=read_errata(errata),
     )
+
+
+def _made_from(spec: Mapping[str, Any], results: Path) -> dict[str, str]:
+    """Return the digest of every table and figure of the report, all of which must be as they were written."""
+    names = [entry["name"] for entry in spec["experiments"]]
+    places = [f"{folder}/{name}" for name in names for folder in ("tables", "figures")]
+    for paper, figures in spec["findings"].items():
+        places += [f"tables/{paper.lower()}_findings", *(f"figures/{name}" for name in figures)]
+    return {place: read_publication(results / place)["digest"] for place in (*places, *_PRIVACY_PLACES)}
+
+
+_PRIVACY_PLACES = ("privacy/certificates", "privacy/audit")
 
 
 def _experiment(results: Path, entry: Mapping[str, Any]) -> Experiment:
@@ -127,7 +151,7 @@ def _run_jobs(results: Path, entry: Mapping[str, Any]) -> list[Job]:
 def _recorded(results: Path, folder: str, experiment: str, name: str, *keys: str) -> Job:
     """Return a job that left a record with these keys: its origin, its data, and its own account of CPU and memory."""
     path = results / folder / f"{name}.json"
-    record = read_json(path, "provenance", "cost", *keys)
+    record = read_record(path, "provenance", "cost", *keys)
     job = _job(results, folder, experiment, name)
     try:
         own = {key: float(record["cost"][key]) for key in ("cpu_seconds", "megabytes")}

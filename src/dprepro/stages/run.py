@@ -1,22 +1,30 @@
 """Stage `run`: execute a certified plan for all replicates.
 
 Writes `.npz` (the same bytes for the same sources, seed and machine) and `.json` (certificate, provenance, times).
+Nothing runs unless plan, certificate and dataset belong together. A refused plan and a solver that does not converge
+are results without arrays, with the reason.
 """
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dprepro.algorithms import get_algorithm
 from dprepro.arrays import blas_threads, get_backend, single_blas_thread
 from dprepro.costs import own_cost
-from dprepro.files import read_json, write_arrays, write_json
+from dprepro.errors import NotConverged, UserError
+from dprepro.files import read_record, write_arrays, write_record
 from dprepro.peers import versions
+from dprepro.privacy.certificate import check_certificate
 from dprepro.provenance import commit, digest, machine
-from dprepro.run import execute
+from dprepro.run import RunResult, execute
 from dprepro.stages.problem import load_problem
 from dprepro.workflow import own_files, source_modules
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) -> None:
@@ -25,25 +33,26 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
     `sources` is the digest of the sources if the caller has it already.
     """
     started = time.time()
-    certified = read_json(plan_file, "job", "plan", "certificate")
-    spec = certified["job"]
+    certified = read_record(plan_file, "job", "plan", "certificate", "refused", "made_from")
+    spec, refused = certified["job"], certified["refused"]
     backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
     problem, facts = load_problem(spec, data, backend)
-    plan = get_algorithm(spec["algorithm"]).plan_type.from_json(certified["plan"])
+    if facts["digest"] != certified["made_from"]["dataset"]:
+        raise UserError(
+            f"The plan {plan_file} was made for another dataset than {data}: expected is the digest "
+            f"{certified['made_from']['dataset'][:12]}, found {facts['digest'][:12]}; remove it and make it again."
+        )
     with single_blas_thread():
         threads = blas_threads()
-    result = execute(plan, problem, seed=spec["seed"], replicates=range(spec["replicates"]), tile=spec["tile"])
-    write_arrays(
-        out,
-        {
-            "replicates": result.replicates,
-            "w": result.w,
-            "rounds": result.rounds,
-            **result.counts(),
-            "objective": result.objective,
-            "final_objective": result.final_objective,
-        },
-    )
+    result: RunResult | None = None
+    if not refused:
+        plan = get_algorithm(spec["algorithm"]).plan_type.from_json(certified["plan"])
+        check_certificate(certified["certificate"], plan, str(plan_file))
+        try:
+            result = execute(plan, problem, seed=spec["seed"], replicates=range(spec["replicates"]), tile=spec["tile"])
+        except NotConverged as error:
+            refused = str(error)
+    arrays = write_arrays(out, _arrays(result) if result else {})
     provenance = {
         **commit(),
         **machine(),
@@ -54,16 +63,30 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
         "threads": threads,
         "libraries": versions(spec["algorithm"]),
         "data": {key: facts[key] for key in ("name", "checksum", "origin")},
-        **result.circumstances,
+        **(result.circumstances if result else {}),
     }
-    write_json(
+    write_record(
         out.with_suffix(".json"),
         {
             **certified,
+            "refused": refused,
             "dataset": facts,
+            "made_from": {"plan": certified["digest"], "dataset": facts["digest"]},
+            "arrays": arrays,
             "provenance": provenance,
-            "seconds": result.seconds,
+            "seconds": result.seconds if result else [],
             "cost": own_cost(),
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         },
     )
+
+
+def _arrays(result: RunResult) -> dict[str, np.ndarray]:
+    return {
+        "replicates": result.replicates,
+        "w": result.w,
+        "rounds": result.rounds,
+        **result.counts(),
+        "objective": result.objective,
+        "final_objective": result.final_objective,
+    }

@@ -1,6 +1,7 @@
 """Stage `sweep`: one method along the axes of a problem, all points in one process.
 
-A point whose setting is vacuous, or which the algorithm refuses, is kept with the sentence that says why.
+A point whose setting is vacuous, which the algorithm refuses, or where a solver does not converge is kept with the
+sentence that says why.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Plan, Setting
 from dprepro.arrays import Backend, blas_threads, get_backend, single_blas_thread
 from dprepro.costs import own_cost
-from dprepro.errors import UserError
-from dprepro.files import read_json, write_arrays, write_json
+from dprepro.errors import BrokenAlgorithm, NotConverged, UserError
+from dprepro.files import read_record, write_arrays, write_record
 from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM
 from dprepro.peers import versions
 from dprepro.privacy.certificate import certify
@@ -42,18 +43,21 @@ def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: 
 
     `optima` holds the minima of the points; there is no such file where the metric needs none.
     """
+    # An infinite epsilon is a text in JSON.
+    spec = {**spec, "points": [{**point, "epsilon": float(point["epsilon"])} for point in spec["points"]]}
     get_algorithm(spec["algorithm"])  # a library that is not installed is no result: the points are not refused for it
     backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
     with single_blas_thread():
         threads = blas_threads()
-    known = read_json(optima, "points")["points"] if optima else [_start(point) for point in spec["points"]]
+    minima = read_record(optima, "points") if optima else None
+    known = minima["points"] if minima else [_start(point) for point in spec["points"]]
     records, values, objectives = [], [], []
     for point, optimum in zip(spec["points"], known, strict=True):
         record, value, objective = _run_point(spec, point, optimum, backend)
         records.append(record)
         values.append(value)
         objectives.append(objective)
-    write_arrays(out, {"value": np.stack(values), "final_objective": np.stack(objectives)})
+    digest = write_arrays(out, {"value": np.stack(values), "final_objective": np.stack(objectives)})
     provenance = {
         **commit(),
         **machine(),
@@ -65,7 +69,8 @@ def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: 
     }
     job = {key: value for key, value in spec.items() if key != "points"}
     found = {"job": job, "points": records, "thresholds": _thresholds(spec, records), "provenance": provenance}
-    write_json(out.with_suffix(".json"), found | {"cost": own_cost()})
+    made_from = {"optima": minima["digest"]} if minima else {}
+    write_record(out.with_suffix(".json"), found | {"cost": own_cost(), "arrays": digest, "made_from": made_from})
 
 
 def _own_files(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,18 +80,22 @@ def _own_files(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run_point(
-    spec: Mapping[str, Any], point: Mapping[str, Any], optimum: Mapping[str, float], backend: Backend
+    spec: Mapping[str, Any], point: Mapping[str, Any], optimum: Mapping[str, Any], backend: Backend
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """Return the record of one point, the metric of every replicate (K,) and its final objective (K,)."""
     problem, facts = load_point(point, backend)
     record: dict[str, Any] = {"point": dict(point), "dataset": facts, "optimum": dict(optimum), "refused": ""}
     nothing = np.full(spec["replicates"], np.nan)
+    if optimum.get("failed"):
+        return record | {"refused": str(optimum["failed"])}, nothing, nothing
     started = time.process_time()
     try:
         plan, tuned = _chosen(spec, point, optimum, problem)
-    except UserError as error:
+        result = _execute(spec, plan, problem, point["seed"])
+    except BrokenAlgorithm:
+        raise
+    except (UserError, NotConverged) as error:
         return record | {"refused": str(error)}, nothing, nothing
-    result = _execute(spec, plan, problem, point["seed"])
     record |= {
         "plan": plan.to_json(),
         "letters": plan.letters(),
@@ -140,7 +149,7 @@ def _execute(spec: Mapping[str, Any], plan: Plan, problem: EmpiricalRisk, seed: 
 
 
 def _chosen(
-    spec: Mapping[str, Any], point: Mapping[str, Any], optimum: Mapping[str, float], problem: EmpiricalRisk
+    spec: Mapping[str, Any], point: Mapping[str, Any], optimum: Mapping[str, Any], problem: EmpiricalRisk
 ) -> tuple[Plan, list[dict[str, Any]]]:
     """Return the plan with the best letters, and how the candidates did.
 
@@ -152,14 +161,17 @@ def _chosen(
     candidates = spec["candidates"]
     if len(candidates) == 1:
         return algorithm.plan(setting, **candidates[0]), []
-    plans, trials, refusals = [], [], []
+    plans, trials = [], []
+    refusals: list[UserError | NotConverged] = []
     for letters in candidates:
         try:
             plan = algorithm.plan(setting, **letters)
-        except UserError as error:
+            result = _execute(spec, plan, problem, point["tuning_seed"])
+        except BrokenAlgorithm:
+            raise
+        except (UserError, NotConverged) as error:
             refusals.append(error)
             continue
-        result = _execute(spec, plan, problem, point["tuning_seed"])
         plans.append(plan)
         failed = int(np.sum(~(result.final_objective <= optimum["objective_at_zero"])))
         mean = float(np.mean(_metric(spec, result, optimum, problem)))
@@ -175,7 +187,7 @@ def _last_if_nan(value: float) -> float:
 
 
 def _metric(
-    spec: Mapping[str, Any], result: RunResult, optimum: Mapping[str, float], problem: EmpiricalRisk
+    spec: Mapping[str, Any], result: RunResult, optimum: Mapping[str, Any], problem: EmpiricalRisk
 ) -> np.ndarray:
     """Return the metric of each replicate (K,): of its output, or the mean over the candidates for it."""
     if spec["metric"] == GAP:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def write(target: str, data: Path, out: Path) -> None:
     """Write the table `target` from a collected table."""
-    from dprepro.files import write_text
+    from dprepro.files import write_publication, write_text
     from dprepro.stages.collect import read_collected
 
     frame, metadata = read_collected(data)
@@ -28,6 +28,8 @@ def write(target: str, data: Path, out: Path) -> None:
     write_text(out, rows.to_csv(index=False, float_format="%.10g"))
     write_text(out.with_suffix(".md"), _markdown(rows, frame, metadata, above))
     write_text(out.with_suffix(".tex"), _latex(rows, frame, metadata))
+    made_from, incomplete = {"data": metadata["digest"]}, metadata["incomplete"]
+    write_publication(out, ("csv", "md", "tex"), made_from=made_from, incomplete=incomplete)
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -50,8 +52,9 @@ def markdown_rows(rows: pd.DataFrame) -> str:
 
 
 def _markdown(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any], above: str) -> str:
-    from dprepro.origin import data_line, made_line, problem_line
+    from dprepro.origin import data_line, incomplete_lines, made_line, problem_line
 
+    above = "\n\n".join(filter(None, [incomplete_lines(metadata), above]))
     notes = [f"{data_line(frame, metadata)}.", "", problem_line(metadata), "", f"Made by {made_line(metadata)}."]
     head = [f"# {metadata['paper']}: {metadata['title']}", "", *([above, ""] if above else [])]
     return "\n".join([*head, markdown_rows(rows), "", *notes]) + "\n"

@@ -63,7 +63,25 @@ def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
                 "verdict": "agrees" if count == planned else "differs",
             }
         )
-    return pd.DataFrame(records)
+    return pd.DataFrame([*records, *(_refused_row(run) for run in metadata["refused"])])
+
+
+def _refused_row(run: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row of a run without a result: a refused setting, or a solver that did not converge."""
+    nothing = {key: float("nan") for key in ("theory", "measured", "ci_low", "ci_high")}
+    return {
+        "method": run["method"],
+        "quantity": "optimality gap",
+        **nothing,
+        **{key: run[key] for key in ("n", "d", "dataset", "variant")},
+        "replicates": 0,
+        "failed": 0,
+        "epsilon_claimed": run["epsilon"],
+        "delta": run["delta"],
+        "epsilon_accounted": float("nan"),
+        "privacy": "",
+        "verdict": f"refused: {run['reason']}",
+    }
 
 
 def _gap_verdict(high: float, theory: float, quantity: str, failed: int, replicates: int) -> str:

@@ -1,0 +1,121 @@
+"""Digests that bind every result to what it was made from.
+
+dataset -> plan -> certificate -> run -> collected table -> figure, table and report
+
+A JSON, npz, Parquet or HTML file of the results carries a seal: the sha256 of all its other bytes. Under `made_from` it
+lists the seals of the files it was made from; a figure or table has a JSON file beside it that does both for its
+renderings. A certificate carries the digest of the plan it speaks of.
+
+Threat model: accident and inconsistent editing. A damaged file, a changed number or a file from another run is noticed
+wherever it is read. Forgery is not: whoever changes a file can compute its seal, and those of all files made from it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import mmap
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dprepro.errors import UserError
+
+# The seal of a file: this mark and 64 hexadecimal digits. The digest is that of the file with zeros in their place.
+MARK = b"sealed:"
+BLANK = MARK + b"0" * 64
+_SEAL = re.compile(MARK + rb"([0-9a-f]{64})")
+_CHUNK_BYTES = 1 << 22
+AGAIN = "remove it and make it again"
+
+
+def of_value(value: Any) -> str:
+    """Return the digest of plain JSON values; the order of keys does not count."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def of_file(path: str | os.PathLike[str]) -> str:
+    """Return the sha256 of a file that carries no seal of its own."""
+    with _content(path) as content:
+        return hashlib.sha256(content).hexdigest()
+
+
+def seal(path: str | os.PathLike[str]) -> str:
+    """Write the digest of a file over its blank seal, and return it."""
+    with _content(path) as content:
+        place = content.rfind(BLANK)
+        if place < 0:
+            raise ValueError(f"{path} has no place for a seal")
+        place += len(MARK)
+        digest = _digest_around(content, place)
+    with open(path, "r+b") as file:
+        file.seek(place)
+        file.write(digest.encode())
+    return digest
+
+
+def check(path: str | os.PathLike[str], expected: str | None = None, because: str = "") -> str:
+    """Return the digest of a sealed file; a `UserError` if it was changed, or is not the file `expected`.
+
+    `because` names the file that states the expected digest.
+    """
+    with _content(path) as content:
+        place = content.rfind(MARK)
+        found = _SEAL.match(content, place) if place >= 0 else None
+        if found is None:
+            raise UserError(f"The file {path} carries no seal: it is damaged, foreign or of another version; {AGAIN}.")
+        stated = found.group(1).decode()
+        digest = _digest_around(content, found.start(1))
+    if digest != stated:
+        raise UserError(
+            f"The file {path} was changed after it was written: its content has the digest {digest[:12]}, its seal "
+            f"says {stated[:12]}; {AGAIN}."
+        )
+    if expected is not None and digest != expected:
+        raise UserError(
+            f"The file {path} is not the one that {because} was made with: expected is the digest {expected[:12]}, "
+            f"found {digest[:12]}; {AGAIN}."
+        )
+    return digest
+
+
+def check_files(record: Mapping[str, Any], place: Path) -> None:
+    """Raise `UserError` if a file that the record `place` lists under `files` is not as it was written."""
+    for suffix, expected in record["files"].items():
+        file = place.with_suffix(f".{suffix}")
+        if (found := of_file(file)) != expected:
+            raise UserError(
+                f"The file {file} was changed after it was written: its content has the digest {found[:12]}, {place} "
+                f"says {expected[:12]}; {AGAIN}."
+            )
+
+
+@contextlib.contextmanager
+def _content(path: str | os.PathLike[str]) -> Iterator[Any]:
+    """Yield the bytes of a file, mapped into memory; a missing, empty or unreadable one is a `UserError`."""
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise UserError(f"The file {path} is empty: {AGAIN}.")
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise UserError(f"The file {path} does not exist: check the path.") from None
+    except OSError as error:
+        raise UserError(f"The file {path} cannot be read ({error.strerror}): check the disk and the path.") from None
+    with content:
+        yield content
+
+
+def _digest_around(content: Any, place: int) -> str:
+    """Return the sha256 of the content with zeros for the 64 digits at `place`."""
+    total = hashlib.sha256()
+    for start, end in ((0, place), (place + 64, len(content))):
+        for low in range(start, end, _CHUNK_BYTES):
+            total.update(content[low : min(low + _CHUNK_BYTES, end)])
+        if start == 0:
+            total.update(b"0" * 64)
+    return total.hexdigest()

@@ -1,0 +1,349 @@
+"""`dprepro verify`: whether the files of a results folder are as they were written and belong together.
+
+Every seal is recomputed, every link of the chain (see `digests`) is followed, and every certificate is computed again
+from its plan. Jobs can be repeated and compared.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dprepro import digests
+from dprepro.algorithms import get_algorithm
+from dprepro.errors import RunFailed, UserError
+from dprepro.files import jsonable, read_arrays, read_publication, read_record, read_result
+from dprepro.privacy.certificate import certify, check_binding
+
+# What a certificate says that follows from its plan; numbers may differ by this much on another machine.
+_STATED = ("epsilon_claimed", "delta", "epsilon_accounted", "epsilon_lower", "accountant")
+ROUNDING = 1e-6
+# On another processor a repeated job may differ by this share of its largest value.
+OTHER_MACHINE = 1e-3
+_NOT_COVERED = (
+    "forgery: whoever changes a file can also compute its digest, and those of all files made from it",
+    "optima, audits and findings are not computed again, figures and tables are not drawn again",
+    "times, and what the text of a table or caption concludes from its numbers",
+)
+
+
+@dataclass
+class Verified:
+    """What was looked at: files by kind, problems as sentences, links that could not be followed, repeated jobs."""
+
+    folder: Path
+    counts: Counter[str] = field(default_factory=Counter)
+    problems: list[str] = field(default_factory=list)
+    loose: list[str] = field(default_factory=list)
+    incomplete: list[str] = field(default_factory=list)
+    certificates: int = 0
+    repeated: list[str] = field(default_factory=list)
+    differing: list[str] = field(default_factory=list)
+    # Digests by the place of a file in the folder, without its suffix for sealed records.
+    known: dict[str, str] = field(default_factory=dict)
+
+    def place(self, path: Path) -> str:
+        """Return the place of a file in the folder."""
+        return path.relative_to(self.folder).as_posix()
+
+    def check(self, kind: str, path: Path, look: Callable[[Path], None]) -> None:
+        """Look at one file: `look` raises `UserError` for what is wrong with it besides its seal."""
+        try:
+            self.known[self.place(path)] = digests.check(path)
+            look(path)
+        except UserError as error:
+            if str(error) not in self.problems:
+                self.problems.append(str(error))
+        if kind:
+            self.counts[kind] += 1
+
+    def follow(self, path: Path, made_from: str, digest: str) -> None:
+        """Hold the digest that a file states of what it was made from against that file, if it is there."""
+        found = self.known.get(made_from)
+        if found is None:
+            if (self.folder / made_from).exists():
+                return  # a problem already
+            self.loose.append(f"{self.place(path)} was made from {made_from}, which is not there")
+        elif found != digest:
+            raise UserError(
+                f"The file {path} was not made from {self.folder / made_from} as it is: expected is the digest "
+                f"{digest[:12]}, found {found[:12]}; {digests.AGAIN}."
+            )
+
+
+def verify(folder: Path, *, rerun: int = 0, seed: int | None = None) -> Verified:
+    """Look at every file of a results folder; repeat `rerun` of its jobs, chosen at random, and compare."""
+    if not any((folder / name).is_dir() for name in ("plans", "sweeps", "data", "privacy")):
+        raise UserError(f"The folder {folder} holds no results: give a folder that snakemake wrote, such as results.")
+    found = Verified(folder)
+    for kind, pattern, look in _KINDS:
+        for path in sorted(folder.glob(pattern)):
+            if kind != "plans" or not path.name.endswith(".certificate.json"):
+                found.check(kind, path, lambda path, look=look: look(found, path))  # type: ignore[misc]
+    _repeat_some(found, rerun, seed)
+    return found
+
+
+def _dataset(found: Verified, path: Path) -> None:
+    from dprepro.stages.problem import FACTS, check_bounds
+
+    facts = read_record(path, *FACTS)
+    arrays = path.with_suffix(".npz")
+    check_bounds(facts, read_result(arrays, "X", "y", record=facts), arrays)
+
+
+def _optimum(found: Verified, path: Path) -> None:
+    dataset = str(read_arrays(path, "dataset")["dataset"])
+    found.follow(path, f"datasets/{path.stem}.json", dataset)
+
+
+def _sealed(found: Verified, path: Path) -> None:
+    """Nothing to look at but the seal."""
+
+
+def _plan(found: Verified, path: Path) -> None:
+    record = read_record(path, "job", "plan", "certificate", "refused", "made_from")
+    found.follow(path, f"datasets/{record['job']['dataset']}.json", record["made_from"]["dataset"])
+    _check_job(found, path, record["job"])
+    beside = path.with_suffix(".certificate.json")
+    certificate = read_record(beside, "made_from")
+    if certificate["made_from"]["plan"] != record["digest"]:
+        raise UserError(f"The certificate {beside} is not that of the plan {path}: {digests.AGAIN}.")
+    if not record["refused"]:
+        _check_certificate(found, path, record)
+
+
+def _run(found: Verified, path: Path) -> None:
+    record = read_record(path, "job", "plan", "certificate", "refused", "made_from", "provenance")
+    place = found.place(path)
+    found.follow(path, f"plans/{place.removeprefix('runs/')}", record["made_from"]["plan"])
+    found.follow(path, f"datasets/{record['job']['dataset']}.json", record["made_from"]["dataset"])
+    read_result(path.with_suffix(".npz"), record=record)
+    if not record["refused"]:
+        check_binding(record["certificate"], record["plan"], str(path))
+    job = record["job"]
+    _check_sources(path, record, "run", algorithm=job["algorithm"], loss=job["loss"])
+
+
+def _sweep(found: Verified, path: Path) -> None:
+    record = read_record(path, "job", "points", "made_from", "provenance")
+    read_result(path.with_suffix(".npz"), record=record)
+    spec = _sweep_spec(record)
+    _check_job(found, path, spec)
+    if "optima" in record["made_from"]:
+        found.follow(path, _optima_place(spec), record["made_from"]["optima"])
+    for point in record["points"]:
+        if not point["refused"]:
+            _check_certificate(found, path, point)
+    point = spec["points"][0]
+    names = {"algorithm": spec["algorithm"], "dataset": point["dataset"]["name"], "loss": point["loss"]}
+    _check_sources(path, record, "sweep", **names)
+
+
+def _collected(found: Verified, path: Path) -> None:
+    from dprepro.stages.collect import read_collected
+
+    _, metadata = read_collected(path)
+    found.incomplete += metadata["incomplete"]
+    for kind, made_from in metadata["made_from"].items():
+        for name, digest in made_from.items():
+            found.follow(path, _SOURCES[kind].format(experiment=path.stem, name=name), digest)
+
+
+_SOURCES = {
+    "runs": "runs/{experiment}/{name}.json",
+    "sweeps": "sweeps/{experiment}/{name}.json",
+    "optima": "optima/{experiment}/{name}.npz",
+    "data": "data/{name}.parquet",
+}
+
+
+def _published(found: Verified, path: Path) -> None:
+    record = read_publication(path)
+    made_from = record["made_from"].get("data")
+    tables = {digest for place, digest in found.known.items() if place.startswith("data/")}
+    if made_from and made_from not in tables:
+        raise UserError(
+            f"The files of {path} were made from a collected table with the digest {made_from[:12]}, which is not in "
+            f"{found.folder / 'data'}; {digests.AGAIN}."
+        )
+
+
+def _privacy(found: Verified, path: Path) -> None:
+    record = read_publication(path)
+    known = set(found.known.values())
+    for name, digest in [*record["made_from"]["plans"].items(), *record["made_from"]["audits"].items()]:
+        if digest not in known:
+            raise UserError(
+                f"The files of {path} were made from {name} with the digest {digest[:12]}, which is not in "
+                f"{found.folder}; {digests.AGAIN}."
+            )
+
+
+def _report(found: Verified, path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    stated = re.findall(r'<script type="application/json" id="made-from">(.*?)</script>', text)
+    if len(stated) != 1:
+        raise UserError(f"The report {path} does not say what it was made from; {digests.AGAIN}.")
+    facts = json.loads(stated[0])
+    found.incomplete += facts["incomplete"]
+    for place, expected in facts["made_from"].items():
+        found.follow(path, f"{place}.json", expected)
+
+
+_KINDS: tuple[tuple[str, str, Callable[[Verified, Path], None]], ...] = (
+    ("job files", "jobs/**/*.json", _sealed),
+    ("datasets", "datasets/*.json", _dataset),
+    ("optima", "optima/*/*.npz", _optimum),
+    ("optima", "optima/*/*.json", _sealed),
+    ("plans", "plans/*/*.json", _plan),
+    ("runs", "runs/*/*.json", _run),
+    ("sweeps", "sweeps/*/*.json", _sweep),
+    ("audits", "privacy/audits/*.json", _sealed),
+    # Twice: the table of a paper is collected from those of its rows, which must be known before.
+    ("", "data/*.parquet", _sealed),
+    ("collected tables", "data/*.parquet", _collected),
+    ("tables", "tables/*.json", _published),
+    ("figures", "figures/*.json", _published),
+    ("privacy tables", "privacy/*.json", _privacy),
+    ("reports", "report.html", _report),
+)
+
+
+def _check_job(found: Verified, path: Path, spec: Mapping[str, Any]) -> None:
+    """Raise `UserError` if a result is of another configuration than the one that last wrote to the folder."""
+    job = found.folder / "jobs" / spec["experiment"] / f"{spec['job']}.json"
+    if not job.exists():
+        return
+    wanted = {key: value for key, value in read_record(job).items() if key != "digest"}
+    if wanted != jsonable(spec):
+        raise UserError(f"The result {path} is of another configuration than {job}: run snakemake again.")
+
+
+def _check_sources(path: Path, record: Mapping[str, Any], stage: str, **names: str) -> None:
+    """Raise `UserError` if a result was made by other sources than those at hand."""
+    from dprepro.workflow import code
+
+    if code(stage, **names) != record["provenance"]["sources"]:
+        raise UserError(
+            f"The result {path} was made by another version of the sources (commit "
+            f"{record['provenance']['commit'][:12]}): check that out, or run snakemake again."
+        )
+
+
+def _check_certificate(found: Verified, path: Path, record: Mapping[str, Any]) -> None:
+    """Raise `UserError` unless the certificate of a plan is the one that is computed from it now."""
+    stated = record["certificate"]
+    check_binding(stated, record["plan"], str(path))
+    plan = get_algorithm(record["plan"]["algorithm"]).plan_type.from_json(record["plan"])
+    again = jsonable(certify(plan, compare=False))
+    for key in _STATED:
+        if not _same(stated[key], again[key]):
+            raise UserError(
+                f"The certificate in {path} states {key} = {stated[key]}, but its plan gives {again[key]}; "
+                f"{digests.AGAIN}."
+            )
+    found.certificates += 1
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return abs(a - b) <= ROUNDING * max(abs(a), abs(b))
+    return bool(a == b)
+
+
+def _sweep_spec(record: Mapping[str, Any]) -> dict[str, Any]:
+    return {**record["job"], "points": [point["point"] for point in record["points"]]}
+
+
+def _optima_place(spec: Mapping[str, Any]) -> str:
+    from dprepro.sweeps import optimum_name
+
+    return f"optima/{spec['experiment']}/{optimum_name(spec)}.json"
+
+
+def _repeat_some(found: Verified, count: int, seed: int | None) -> None:
+    """Run jobs again and compare what they write."""
+    jobs = sorted([*found.folder.glob("runs/*/*.json"), *found.folder.glob("sweeps/*/*.json")])
+    if found.problems and count:
+        found.loose.append("no job was repeated, for there are problems")
+        return
+    for path in random.Random(seed).sample(jobs, min(count, len(jobs))):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "again.npz"
+            _repeat(found, path, out)
+            same = digests.check(out) == digests.check(path.with_suffix(".npz"))
+            place = found.place(path)
+            told = "identical" if same else _difference(path, out)
+        (found.repeated if told else found.differing).append(f"{place}: {told}" if told else place)
+
+
+def _repeat(found: Verified, path: Path, out: Path) -> None:
+    record = read_record(path, "job")
+    if "points" not in record:
+        from dprepro.stages.run import run_job
+
+        plan = found.folder / "plans" / path.relative_to(found.folder / "runs")
+        run_job(plan, found.folder / "datasets" / f"{record['job']['dataset']}.npz", out)
+        return
+    from dprepro.stages.sweep import run_sweep
+
+    spec = _sweep_spec(record)
+    optima = found.folder / _optima_place(spec) if record["made_from"] else None
+    run_sweep(spec, optima, out, record["provenance"]["sources"])
+
+
+def _difference(path: Path, out: Path) -> str:
+    """Return how a repeated job differs where rounding of another machine explains it; nothing where it does not."""
+    import numpy as np
+
+    made, here = (read_record(file, "provenance")["provenance"] for file in (path, out.with_suffix(".json")))
+    if all(made[key] == here[key] for key in ("processor", "numpy", "blas", "backend", "device")):
+        return ""
+    before, after = read_arrays(path.with_suffix(".npz")), read_arrays(out)
+    worst = 0.0
+    for name, values in before.items():
+        with np.errstate(invalid="ignore"):
+            apart = np.nanmax(np.abs(after[name] - values), initial=0.0)
+        worst = max(worst, float(apart) / (float(np.nanmax(np.abs(values), initial=0.0)) or 1.0))
+    return f"within {worst:.1g} (made on another machine)" if worst <= OTHER_MACHINE else ""
+
+
+def lines(found: Verified) -> Iterator[str]:
+    """Yield what was found, and at the end what is covered and what is not."""
+    for kind, count in found.counts.items():
+        yield f"{kind:<18} {count}"
+    yield from (f"not followed       {loose}" for loose in found.loose)
+    yield from (f"incomplete         {gap}" for gap in dict.fromkeys(found.incomplete))
+    yield from (f"repeated           {told}" for told in found.repeated)
+    jobs = found.counts["runs"] + found.counts["sweeps"]
+    done = len(found.repeated) + len(found.differing)
+    yield (
+        f"covered            digests of all files above and their links; {found.certificates} certificates computed "
+        f"again from their plans; {done} of {jobs} jobs repeated"
+    )
+    for text in _NOT_COVERED:
+        yield f"not covered        {text}"
+
+
+def print_verified(folder: Path, rerun: int, seed: int | None) -> None:
+    """Print what `verify` finds; problems are a `UserError`, jobs that do not repeat a `RunFailed`."""
+    found = verify(folder, rerun=rerun, seed=seed)
+    for line in lines(found):
+        print(line)
+    for problem in found.problems:
+        print(f"problem            {problem}")
+    if found.problems:
+        count = len(found.problems)
+        raise UserError(
+            f"{count} {'file' if count == 1 else 'files'} of {folder} cannot be trusted: {found.problems[0]}"
+        )
+    if found.differing:
+        raise RunFailed(f"Repeating {found.differing[0]} on this machine gave other numbers than those of {folder}.")
