@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -102,6 +103,8 @@ def experiment(folder: Path) -> list[Row]:
     jobs = commands(single)
     (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
     by_snakemake = cost(snakemake("--quiet", "all"), 1, whole)
+    for specifications in whole.glob("results/*/jobs"):
+        shutil.copytree(specifications, single / specifications.relative_to(whole))
     in_one = cost([sys.executable, __file__, ALL, str(folder / "jobs.json")], 1, single)
     inside = seconds_in_jobs(whole)
     case = f"{TARGET}, smoke scale"

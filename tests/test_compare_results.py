@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from dprepro.cli import main
+from dprepro.files import write_publication, write_record
 from dprepro.stages.collect import write_collected
 
 ORIGIN = {"commit": "a" * 40, "modified": False, "dprepro": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"}
@@ -59,6 +60,7 @@ def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+    write_publication(path.with_suffix(""), ["csv"], made_from={}, incomplete=[])
 
 
 def write_sweep(folder: Path, values: list[float], seconds: float = 1.0, **origin: Any) -> None:
@@ -74,7 +76,7 @@ def write_sweep(folder: Path, values: list[float], seconds: float = 1.0, **origi
         }
     )
     origins = [json.dumps({**ORIGIN, **origin})]
-    write_collected([frame], {"kind": "sweeps", "origins": origins}, folder / "data/sweep.parquet")
+    write_collected([frame], {"kind": "sweeps", "origins": origins}, folder / "data/sweep.parquet", made_from={})
 
 
 @pytest.fixture
@@ -253,24 +255,57 @@ def test_what_made_the_results_is_told_where_it_differs(
     assert found["not_the_same"] == ["commit: aaaaaaaaaaaa in a, bbbbbbbbbbbb in b", "numpy: 2.4.6 in a, 2.1.0 in b"]
 
 
-def test_seeds_and_settings_are_told_where_they_differ(
+def write_job(folder: Path, **settings: Any) -> None:
+    """Write the record of a sweep of one point with these settings, the seed among those of the point."""
+    point = {"axis": "n", "value": settings.pop("n", 512), "seed": settings.pop("seed", 1)}
+    record = {
+        "job": {"algorithm": "dp_gd", "replicates": 4, **settings},
+        "points": [{"point": point}],
+        "provenance": dict.fromkeys(("python", "numpy", "blas", "system", "processor", "cores", "commit"), "x"),
+    }
+    write_record(folder / "sweeps/sweep/dp-gd.json", record)
+
+
+def test_seeds_and_replicates_are_told_where_they_differ(
     folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine = dict.fromkeys(("python", "numpy", "blas", "system", "processor", "cores", "commit"), "x")
-    for folder, seed, replicates in zip(folders, (1, 2), (4, 8), strict=True):
-        record = {
-            "job": {"algorithm": "dp_gd", "replicates": replicates},
-            "points": [{"point": {"axis": "n", "value": 512, "seed": seed}}],
-            "provenance": machine,
-        }
-        path = folder / "sweeps/sweep/dp-gd.json"
-        path.parent.mkdir(parents=True)
-        path.write_text(json.dumps(record))
+    write_job(folders[0])
+    write_job(folders[1], seed=2, replicates=8)
     _, found, _ = compared(folders, capsys)
     assert found["not_the_same"] == [
         "replicates: not the same in 1 of 1 jobs",
         "seed: not the same in 1 of 1 jobs",
     ]
+
+
+@pytest.mark.parametrize(("settings", "named"), [({"n": 1024}, "points"), ({"variant": "practical"}, "variant")])
+def test_results_of_another_configuration_are_refused(
+    settings: dict[str, Any], named: str, folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_job(folders[0])
+    write_job(folders[1], **settings)
+    assert main(["compare", *map(str, folders)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"sweeps/sweep/dp-gd differs in {named}" in said
+
+
+def test_results_of_another_version_are_refused(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    write_sweep(folders[1], [0.9, 1.0, 1.1, 1.2], dprepro="0.0.9")
+    assert main(["compare", *map(str, folders)]) == 2
+    assert "by dprepro 0.0.9: compare results of one version" in capsys.readouterr().err
+    # Older ones have no record beside their tables.
+    shutil.rmtree(folders[1] / "data")
+    (folders[1] / "tables/table.json").unlink()
+    assert main(["compare", *map(str, folders)]) == 2
+    assert "tables/table.json does not exist" in capsys.readouterr().err
+
+
+def test_an_edited_table_is_refused(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    table = folders[1] / "tables/table.csv"
+    table.write_text(table.read_text().replace("0.2", "0.1"))
+    assert main(["compare", *map(str, folders)]) == 2
+    assert f"The file {table} was changed after it was written" in capsys.readouterr().err
 
 
 def test_what_is_only_in_one_folder_is_named(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

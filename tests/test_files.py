@@ -237,16 +237,25 @@ def damaged(content: bytes) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("damage", list(damaged(b"")))
-@pytest.mark.parametrize("packed", [False, True], ids=["stored", "compressed"])
-def test_a_damaged_archive_is_a_sentence_for_the_user(damage: str, packed: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed], ids=["stored", "compressed"])
+def test_a_damaged_archive_of_the_user_is_told_in_one_sentence(
+    damage: str, save: Callable[..., None], tmp_path: Path
+) -> None:
     path = tmp_path / "a.npz"
-    if packed:
-        np.savez_compressed(path, X=np.random.default_rng(0).integers(0, 9, (200, 5)).astype(float))
-    else:
-        files.write_arrays(path, {"X": np.arange(1000.0)})
+    save(path, X=np.random.default_rng(0).integers(0, 9, (200, 5)).astype(float))
     path.write_bytes(damaged(path.read_bytes())[damage])
     with pytest.raises(UserError, match=r"is not a readable \.npz") as caught:
         files.read_arrays(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("damage", list(damaged(b"")))
+def test_a_damaged_archive_of_a_result_is_told_in_one_sentence(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    record = {"arrays": files.write_arrays(path, {"X": np.arange(1000.0)})}
+    path.write_bytes(damaged(path.read_bytes())[damage])
+    with pytest.raises(UserError, match="remove it and make it again") as caught:
+        files.read_result(path, "X", record=record)
     assert str(path) in str(caught.value)
 
 

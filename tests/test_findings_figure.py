@@ -358,7 +358,7 @@ def test_findings_that_no_figure_shows_have_no_data(tmp_path, monkeypatch):
         stage.write_findings("abg23", tmp_path / "f.csv", tmp_path / "f.npz")
     assert list(tmp_path.iterdir()) == []
     stage.write_findings("abg23", tmp_path / "f.csv")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.csv", "f.md"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f.csv", "f.json", "f.md"]
 
 
 def test_every_figure_of_findings_has_a_module_of_its_name_and_only_papers_with_something_to_draw_have_some():

@@ -26,7 +26,7 @@ from dprepro.analysis.compare import (
     exact,
 )
 from dprepro.errors import RunFailed, UserError
-from dprepro.files import jsonable, read_json
+from dprepro.files import jsonable, read_publication, read_record
 from dprepro.sweeps import SECONDS
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ _COMPUTED = (
 # Numbers that come from runs and have no interval.
 _BARE = ("epsilon_audited", "epsilon_clopper_pearson", "epsilon_tradeoff", "failed", "last_error_over_start")
 _VERDICTS = ("verdict", "privacy")
+# What may differ between two runs of one configuration: chance, the number of draws, where it ran, and names.
+_FREE = frozenset({"seed", "tuning_seed", "replicates", "tile", "device", "dtype", "label", "title"})
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
 # What is shown of the list of changes that are only told, not counted.
 _SHOWN = 10
@@ -124,7 +126,10 @@ class _Reading:
 
 
 def read_results(folder: Path) -> Results:
-    """Read all tables, certificates, audits and collected data of a folder; a `UserError` if it is none of results."""
+    """Read all tables, certificates, audits and collected data of a folder.
+
+    Raises `UserError` for a folder without results, and for files that are not as they were written.
+    """
     if not folder.is_dir():
         raise UserError(f"There is no folder {folder}: give a folder of results, such as results/smoke.")
     tables = [*sorted(folder.glob("tables/*.csv")), *sorted(folder.glob("privacy/*.csv"))]
@@ -146,6 +151,7 @@ def read_results(folder: Path) -> Results:
 def _read_table(path: Path, tables: set[str], reading: _Reading) -> None:
     file = f"{path.parent.name}/{path.name}"
     reading.files.add(file)
+    read_publication(path.with_suffix(""))
     rows = _csv_rows(path)
     ranks: Counter[str] = Counter()
     # Rows alike are told apart by their content, in whatever order they stand.
@@ -258,7 +264,7 @@ def _mean(values: pd.Series) -> Value:
 def _read_jobs(folder: Path, reading: _Reading) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield the settings of every job with its seeds; note what machines ran them."""
     for path in sorted([*folder.glob("runs/*/*.json"), *folder.glob("sweeps/*/*.json")]):
-        record = read_json(path)
+        record = read_record(path)
         try:
             for key in ("python", "numpy", "blas", "system", "processor", "cores", "commit"):
                 reading.origins[key].add(str(record["provenance"][key]))
@@ -269,7 +275,8 @@ def _read_jobs(folder: Path, reading: _Reading) -> Iterator[tuple[str, Mapping[s
 
 
 def compare_results(a: Results, b: Results, tolerance: float, each: bool) -> Comparison:
-    """Compare two results; a `UserError` if they have nothing in common."""
+    """Compare two results; a `UserError` if they are of different versions or configurations."""
+    _check_comparable(a, b)
     judgement = compare(a.numbers, b.numbers, tolerance, each)
     if len(judgement.having(ONLY_A)) + len(judgement.having(ONLY_B)) == len(judgement.rows):
         raise UserError(f"{a.folder} and {b.folder} have no number in common: compare results of one configuration.")
@@ -281,6 +288,21 @@ def compare_results(a: Results, b: Results, tolerance: float, each: bool) -> Com
     findings = [f"{c.place}: {c.a!r} in a, {c.b!r} in b" for c in changed if c.place.file.endswith("_findings.csv")]
     audits = [*_refuted(a, b, "a", "b"), *_refuted(b, a, "b", "a")]
     return Comparison(a, b, judgement, tuple(changed), (*findings, *audits))
+
+
+def _check_comparable(a: Results, b: Results) -> None:
+    versions = [results.origins.get("dprepro", frozenset()) for results in (a, b)]
+    if all(versions) and versions[0] != versions[1]:
+        raise UserError(
+            f"{a.folder} was made by dprepro {_listed(versions[0])}, {b.folder} by dprepro {_listed(versions[1])}: "
+            "compare results of one version."
+        )
+    for name in a.jobs:
+        if name in b.jobs and (other := _other_keys(a.jobs[name], b.jobs[name]) - _FREE):
+            raise UserError(
+                f"{a.folder} and {b.folder} are of different configurations, for {name} differs in {sorted(other)[0]}: "
+                "compare results of one configuration."
+            )
 
 
 def _words(verdict: str) -> str:

@@ -94,6 +94,15 @@ def check_files(record: Mapping[str, Any], place: Path) -> None:
             )
 
 
+def check_binding(certificate: Mapping[str, Any], plan: Mapping[str, Any], where: str) -> None:
+    """Raise `UserError` unless the certificate in the file `where` is that of the plan, given as plain JSON values."""
+    if (found := of_value(plan)) != (expected := str(certificate.get("plan_digest"))):
+        raise UserError(
+            f"The certificate in {where} is not that of its plan: expected is the digest {expected[:12]}, found "
+            f"{found[:12]}; {AGAIN}."
+        )
+
+
 @contextlib.contextmanager
 def _content(path: str | os.PathLike[str]) -> Iterator[Any]:
     """Yield the bytes of a file, mapped into memory; a missing, empty or unreadable one is a `UserError`."""

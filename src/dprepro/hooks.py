@@ -72,9 +72,9 @@ def make_the_rest(workflow: Any, results: Path, logs: str | Sequence[str]) -> No
         for job in missing.jobs
         if job.rule.name == rule and missing.below(job)
     ]
-    lost = [missing.reason(job) for job in missing.jobs if job.shellcmd and not missing.below(job)]
-    if not lost:
+    if not steps:
         return
+    lost = [missing.reason(job) for job in missing.jobs if job.shellcmd and not missing.below(job)]
     place = results / "jobs" / "salvage.json"
     write_record(place, {"steps": steps, "lost": lost})
     subprocess.run([sys.executable, "-m", "dprepro", "salvage", "--spec", str(place)], check=False)

@@ -20,7 +20,7 @@ from dprepro import digests
 from dprepro.algorithms import get_algorithm
 from dprepro.errors import RunFailed, UserError
 from dprepro.files import jsonable, read_arrays, read_publication, read_record, read_result
-from dprepro.privacy.certificate import certify, check_binding
+from dprepro.privacy.certificate import certify
 
 # What a certificate says that follows from its plan; numbers may differ by this much on another machine.
 _STATED = ("epsilon_claimed", "delta", "epsilon_accounted", "epsilon_lower", "accountant")
@@ -127,7 +127,7 @@ def _run(found: Verified, path: Path) -> None:
     found.follow(path, f"datasets/{record['job']['dataset']}.json", record["made_from"]["dataset"])
     read_result(path.with_suffix(".npz"), record=record)
     if not record["refused"]:
-        check_binding(record["certificate"], record["plan"], str(path))
+        digests.check_binding(record["certificate"], record["plan"], str(path))
     job = record["job"]
     _check_sources(path, record, "run", algorithm=job["algorithm"], loss=job["loss"])
 
@@ -241,7 +241,7 @@ def _check_sources(path: Path, record: Mapping[str, Any], stage: str, **names: s
 def _check_certificate(found: Verified, path: Path, record: Mapping[str, Any]) -> None:
     """Raise `UserError` unless the certificate of a plan is the one that is computed from it now."""
     stated = record["certificate"]
-    check_binding(stated, record["plan"], str(path))
+    digests.check_binding(stated, record["plan"], str(path))
     plan = get_algorithm(record["plan"]["algorithm"]).plan_type.from_json(record["plan"])
     again = jsonable(certify(plan, compare=False))
     for key in _STATED:

@@ -239,7 +239,7 @@ def _settled(checkout: Checkout, name: str, timed: set[str]) -> object:
     kind, stem = name.split("/")[0], path.name.split(".")[0]
     if path.suffix == ".parquet":
         frame, metadata = read_collected(path)
-        return frame.drop(columns=[*TIMING_COLUMNS], errors="ignore").to_json(), metadata
+        return frame.drop(columns=[*TIMING_COLUMNS], errors="ignore").to_json(), _without_times(metadata)
     if kind in ("runs", "sweeps") and path.suffix == ".json":
         return _without_times(read_json(path))
     if name.startswith("privacy/audits/"):
@@ -248,6 +248,8 @@ def _settled(checkout: Checkout, name: str, timed: set[str]) -> object:
         if path.suffix != ".csv":
             return "whole"
         return [line for line in path.read_text(encoding="utf-8").splitlines() if SECONDS not in line]
+    if path.suffix == ".json":
+        return _without_times(read_json(path))
     return path.read_bytes()
 
 
@@ -270,7 +272,8 @@ def _without_times(content: object) -> object:
     return [_without_times(item) for item in content] if isinstance(content, list) else content
 
 
-_TIMES = ("seconds", "seconds_cpu", "cost", "started")
+# Digests are those of files with times in them.
+_TIMES = ("seconds", "seconds_cpu", "cost", "started", "digest", "made_from")
 
 
 def _say(text: str) -> None:

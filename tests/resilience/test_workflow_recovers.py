@@ -12,9 +12,12 @@ from pathlib import Path
 import kill_at_random
 import pytest
 from namespaces import in_namespace, needs_mounts
-from tiny import CONFIG, TABLE, Tiny
+from tiny import CONFIG, RUNS, TABLE, Tiny
+from workflow.conftest import CRASHED, KILLED
 
 from dprepro import files
+from dprepro.files import read_publication
+from dprepro.verification import lines, verify
 
 pytestmark = pytest.mark.workflow
 
@@ -64,29 +67,39 @@ def test_snakemake_killed_alone_is_taken_up_again_without_flags(tiny: Tiny, made
     assert tiny.same_results(made)
 
 
-KILLER = """
-import os, signal, sys
-if sys.orig_argv[1:4] == ["-m", "dprepro", "run"] and "dp-svrg-bb" in " ".join(sys.orig_argv):
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
+def test_a_crash_costs_its_own_rows_and_the_next_call_makes_the_rest(ready: Tiny, made: Tiny) -> None:
+    for path in ready.files("runs/*/dp-svrg-bb*").values():
+        path.unlink()
+    outcome = ready.snakemake("wyx17_fig1", config=CONFIG, fault=CRASHED)
+    assert outcome.code == 1, outcome.text
+    assert not ready.files("runs/*/dp-svrg-bb*"), "a crash leaves no output"
+    missing, rest = outcome.sentences
+    assert "Missing: Running wyx17_fig1: dp-svrg-bb" in missing
+    assert "failed (planted)" in missing
+    assert "marked incomplete: 10 files" in rest
+    methods = {line.split(",")[0] for line in (ready.folder / TABLE).read_text().splitlines()[1:]}
+    assert len(methods) == RUNS - 1
+    for name in ("tables/wyx17_fig1", "figures/wyx17_fig1"):
+        record = read_publication(ready.results / name)
+        assert len(record["incomplete"]) == 1
+        assert "**Incomplete.**" in (ready.results / f"{name}.md").read_text()
+    assert "incomplete         Running wyx17_fig1: dp-svrg-bb" in "\n".join(lines(verify(ready.results)))
+
+    outcome = ready.snakemake("wyx17_fig1", config=CONFIG)
+    assert outcome.code == 0, outcome.text
+    assert sum(job.startswith("Running") for job in outcome.jobs) == 1, "only what failed is run again"
+    assert ready.same_results(made)
+    assert verify(ready.results).incomplete == []
 
 
-def test_a_job_killed_while_an_edit_is_carried_out_leaves_no_outdated_table(ready: Tiny, tmp_path: Path) -> None:
+def test_a_job_killed_while_an_edit_is_carried_out_leaves_no_outdated_table(ready: Tiny) -> None:
     target = "wyx17_fig1"
     assert ready.snakemake(target, config=CONFIG).code == 0
     ready.edit("algorithms/dp_svrg.py", lambda text: f"{text}\nEDITED = 1\n")
-    (tmp_path / "sitecustomize.py").write_text(KILLER)
-    path = os.pathsep.join([ready.environment["PYTHONPATH"], str(tmp_path)])
-    killed = subprocess.run(
-        ready.command(target, config=CONFIG),
-        cwd=ready.folder,
-        env={**ready.environment, "PYTHONPATH": path},
-        capture_output=True,
-        check=False,
-    )
-    assert killed.returncode == 1, killed.stdout
+    killed = ready.snakemake(target, config=CONFIG, fault=KILLED)
+    assert killed.code == 1, killed.text
     assert not ready.files("runs/*/dp-svrg-bb*.npz"), "Snakemake removed the run from before the edit"
-    assert (ready.folder / TABLE).exists(), "but not what was made from it"
+    assert read_publication((ready.folder / TABLE).with_suffix(""))["incomplete"], "what is left of the table says so"
     outcome = ready.snakemake(target, config=CONFIG)
     assert outcome.code == 0, outcome.text
     assert sum(job.startswith("Running") for job in outcome.jobs) == 1
@@ -101,7 +114,7 @@ def test_a_truncated_table_is_named_and_made_again_once_removed(ready: Tiny, mad
     outcome = ready.make()
     assert outcome.code == 1
     (sentence,) = outcome.sentences
-    assert "data/wyx17_fig1.parquet cannot be read" in sentence
+    assert "data/wyx17_fig1.parquet was changed after it was written" in sentence
     assert "remove it and make it again" in sentence
     assert "Traceback" not in outcome.text
     data.unlink()

@@ -226,6 +226,6 @@ def test_a_margin_loss_refuses_regression_data(tmp_path):
 def test_damaged_plan_is_refused_with_a_sentence(finished, tmp_path):
     broken = tmp_path / "plan.json"
     broken.write_text('{"job": ')
-    with pytest.raises(UserError, match="is not valid JSON"):
+    with pytest.raises(UserError, match="carries no seal"):
         run_job(broken, finished[1], tmp_path / "run.npz")
     assert json.loads((finished[0] / "a0.5.plan.json").read_text())["job"]["entry"] == "a"

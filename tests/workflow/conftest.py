@@ -25,6 +25,17 @@ SMOKE = "config/scales/smoke.yaml"
 PATIENCE_SECONDS = 1200
 
 
+# Two ways in which every run of one method ends.
+KILLED, CRASHED = (
+    f"""
+import os, signal, sys
+if sys.orig_argv[1:4] == ["-m", "dprepro", "run"] and "dp-svrg-bb" in " ".join(sys.orig_argv):
+    {end}
+"""
+    for end in ("os.kill(os.getpid(), signal.SIGKILL)", "raise SystemExit('dprepro: planted')")
+)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What Snakemake ended with: exit code and all that it said."""
@@ -70,13 +81,24 @@ class Checkout:
         return [sys.executable, "-m", "snakemake", *arguments, "--cores", str(cores), "--configfile", config]
 
     def snakemake(
-        self, *arguments: str, config: str = SMOKE, cores: int = 2, patience: float | None = PATIENCE_SECONDS
+        self,
+        *arguments: str,
+        config: str = SMOKE,
+        cores: int = 2,
+        patience: float | None = PATIENCE_SECONDS,
+        fault: str = "",
     ) -> Outcome:
-        """Run Snakemake to its end, for as many seconds as there is patience."""
+        """Run Snakemake to its end, for as many seconds as there is patience; every process executes `fault` first."""
+        environment = self.environment
+        if fault:
+            place = self.folder / ".fault"
+            place.mkdir(exist_ok=True)
+            (place / "sitecustomize.py").write_text(fault, encoding="utf-8")
+            environment["PYTHONPATH"] += f"{os.pathsep}{place}"
         done = subprocess.run(
             self.command(*arguments, config=config, cores=cores),
             cwd=self.folder,
-            env=self.environment,
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from conftest import CRASHED
 
 from dprepro.experiments import load_config, load_experiments
 
@@ -272,6 +273,22 @@ def test_an_unknown_target_is_named(pristine: Checkout, tmp_path_factory: pytest
     assert outcome.code == 1
     assert "wyx17_fig3" in outcome.text
     assert "Traceback" not in outcome.text
+
+
+def test_a_crash_costs_its_own_rows_and_never_the_report(done: Checkout) -> None:
+    lost = [path for path in done.files("runs/wyx17_fig1/dp-svrg-bb*").values() if path.suffix == ".npz"]
+    for path in lost:
+        path.unlink()
+    others = {name: path.read_bytes() for name, path in done.files("tables/*.csv").items() if "wyx17_fig1" not in name}
+    outcome = done.snakemake(fault=CRASHED)
+    assert outcome.code == 1
+    gaps = [sentence for sentence in outcome.sentences if "Missing: Running wyx17_fig1: dp-svrg-bb" in sentence]
+    assert len(gaps) == len(lost) > 0
+    report = (done.results / "report.html").read_text(encoding="utf-8")
+    assert report.count("failed (planted)") == len(lost)
+    assert all((done.results / name).read_bytes() == content for name, content in others.items())
+    assert done.snakemake().code == 0
+    assert "failed (planted)" not in (done.results / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_job_that_fails_shows_why(checkout: Checkout) -> None:

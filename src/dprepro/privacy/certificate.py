@@ -74,21 +74,12 @@ def plan_digest(plan: Plan) -> str:
     return digests.of_value(jsonable(plan.to_json()))
 
 
-def check_binding(certificate: Mapping[str, Any], plan: Mapping[str, Any], where: str) -> None:
-    """Raise `UserError` unless the certificate in the file `where` is that of the plan, given as plain values."""
-    if (found := digests.of_value(jsonable(plan))) != (expected := str(certificate.get("plan_digest"))):
-        raise UserError(
-            f"The certificate in {where} is not that of its plan: expected is the digest {expected[:12]}, found "
-            f"{found[:12]}; {digests.AGAIN}."
-        )
-
-
 def check_certificate(certificate: Mapping[str, Any], plan: Plan, where: str) -> None:
     """Raise `UserError` unless the certificate in the file `where` is that of the plan which is about to run.
 
     Where the accounted epsilon has a closed form, it is confirmed by a second computation.
     """
-    check_binding(certificate, plan.to_json(), where)
+    digests.check_binding(certificate, jsonable(plan.to_json()), where)
     stated = float(certificate["epsilon_accounted"])
     if confirms(plan.events, stated, plan.delta) is False:
         raise UserError(

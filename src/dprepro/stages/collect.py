@@ -19,7 +19,6 @@ from dprepro import digests
 from dprepro.errors import UserError
 from dprepro.files import atomic_path, jsonable, read_arrays, read_record, read_result
 from dprepro.metrics import RETURNED
-from dprepro.privacy.certificate import check_binding
 from dprepro.sweeps import bounds_metric, value_at_zero
 
 # What a figure or table says of its origin; taken from the runs, equal for equal runs.
@@ -52,7 +51,7 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: S
         if reason:
             refused.append(_refused(record, reason))
             continue
-        check_binding(record["certificate"], record["plan"], str(place))
+        digests.check_binding(record["certificate"], record["plan"], str(place))
         frames.append(run_rows(record, read_result(path, *_RUN_ARRAYS, record=record), optimum))
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
         own += record["provenance"].get("extensions", [])
@@ -122,7 +121,7 @@ def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path, g
         record = read_record(place, "job", "points", "thresholds", "provenance", "made_from")
         for point in record["points"]:
             if not point["refused"]:
-                check_binding(point["certificate"], point["plan"], str(place))
+                digests.check_binding(point["certificate"], point["plan"], str(place))
         frames.append(sweep_rows(record, read_result(path, "value", "final_objective", record=record)))
         made_from[record["job"]["job"]] = record["digest"]
         origins.append({key: record["provenance"][key] for key in _ORIGIN})

@@ -11,7 +11,6 @@ import pandas as pd
 from dprepro import digests
 from dprepro.files import read_record, write_publication, write_text
 from dprepro.origin import incomplete_lines
-from dprepro.privacy.certificate import check_binding
 from dprepro.tables import markdown_table
 
 
@@ -66,7 +65,7 @@ def _certified(files: Sequence[Path]) -> Iterator[tuple[dict[str, Any], dict[str
         record = read_record(path, "job")
         for point in record.get("points", [record]):
             if not point["refused"]:
-                check_binding(point["certificate"], point["plan"], str(path))
+                digests.check_binding(point["certificate"], point["plan"], str(path))
                 yield record["job"], point["plan"], point["certificate"], "points" not in record
 
 

@@ -1,0 +1,237 @@
+"""`dprepro verify`, and what the stages say of results that do not belong together."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support import Run
+from tiny import CONFIG, RUNS, Tiny
+
+from dprepro import digests
+from dprepro.algorithms import get_algorithm
+from dprepro.files import read_arrays, read_json, write_arrays, write_record
+from dprepro.privacy.accounting import account
+
+pytestmark = pytest.mark.workflow
+TARGET = "wyx17_fig1"
+
+
+@pytest.fixture(scope="session")
+def shown(made: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """A tiny checkout with a figure, too. Not to be changed: take `results`."""
+    tiny = Tiny(made.copy(tmp_path_factory.mktemp("shown") / "checkout").folder)
+    outcome = tiny.snakemake(TARGET, config=CONFIG)
+    assert outcome.code == 0, outcome.text
+    return tiny
+
+
+@pytest.fixture
+def results(shown: Tiny, tmp_path: Path) -> Path:
+    """A folder of results of one's own."""
+    folder = tmp_path / "results"
+    shutil.copytree(shown.results, folder)
+    return folder
+
+
+def one(folder: Path, pattern: str) -> Path:
+    """Return the file of the short run that matches."""
+    return next(path for path in sorted(folder.glob(pattern)) if "dp-gd-short" in path.name or "runs" not in pattern)
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    """Change a record and seal it again, as one who edits consistently up to here."""
+    record = read_json(path)
+    change(record)
+    write_record(path, record)
+
+
+def plan_of(results: Path) -> Path:
+    return next(path for path in results.glob("plans/*/dp-gd-short*.json") if "certificate" not in path.name)
+
+
+def less_noise(record: dict[str, Any]) -> None:
+    """Divide the noise of a plan by ten, wherever it is stated, but leave its certificate."""
+    record["plan"]["sigma"] /= 10.0
+    for event in record["plan"]["events"]:
+        event["sigma"] /= 10.0
+
+
+def test_untouched_results_are_verified(results: Path, run: Run) -> None:
+    outcome = run("verify", results)
+    assert outcome.code == 0, outcome.err
+    counted = dict(line.rsplit(maxsplit=1) for line in outcome.out.splitlines()[:8])
+    assert counted == {
+        "job files": "4", "datasets": "1", "optima": "1", "plans": "3", "runs": "3", "collected tables": "1",
+        "tables": "1", "figures": "1",
+    }  # fmt: skip
+    assert f"{RUNS} certificates computed again from their plans; 0 of 3 jobs repeated" in outcome.out
+    assert "not covered        forgery" in outcome.out
+
+
+def test_repeated_jobs_are_identical(results: Path, run: Run) -> None:
+    outcome = run("verify", results, "--rerun", 2, "--seed", 1)
+    assert outcome.code == 0, outcome.err
+    assert outcome.out.count("repeated           runs/") == outcome.out.count(": identical") == 2
+    assert "2 of 3 jobs repeated" in outcome.out
+
+
+def test_a_run_that_does_not_repeat_is_a_failure(results: Path, run: Run) -> None:
+    """Arrays and all that was made from them may be sealed consistently: only repeating the run shows it."""
+    for path in results.glob("runs/*/*.npz"):
+        arrays = read_arrays(path)
+        digest = write_arrays(path, arrays | {"w": arrays["w"] + 0.5})
+        edit(path.with_suffix(".json"), lambda record, digest=digest: record.update(arrays=digest))
+    for folder in ("data", "tables", "figures"):
+        shutil.rmtree(results / folder)
+    assert run("verify", results).code == 0
+    outcome = run("verify", results, "--rerun", 1)
+    assert outcome.code == 1
+    assert "gave other numbers" in outcome.err
+
+
+def test_a_tenth_of_the_noise_is_neither_run_nor_verified(results: Path, run: Run) -> None:
+    plan = plan_of(results)
+    edit(plan, less_noise)
+    spent = account(get_algorithm("dp_gd").plan_type.from_json(read_json(plan)["plan"]).events, 1e-3).epsilon
+    assert spent > 10.0, "what would have been published as less than 1"
+    out = results / "again.npz"
+    data = next(results.glob("datasets/*.npz"))
+    outcome = run("run", "--plan", plan, "--data", data, "--out", out)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert f"The certificate in {plan} is not that of its plan" in outcome.err
+    assert not out.exists()
+    assert run("verify", results).code == 2
+
+
+def test_a_certificate_that_is_too_good_is_neither_run_nor_verified(results: Path, run: Run) -> None:
+    """Plan and certificate are edited so that their digests agree: the events are accounted again."""
+
+    def edited(record: dict[str, Any]) -> None:
+        less_noise(record)
+        record["certificate"]["plan_digest"] = digests.of_value(record["plan"])
+
+    plan = plan_of(results)
+    edit(plan, edited)
+    digest = digests.check(plan)
+    edit(plan.with_suffix(".certificate.json"), lambda beside: beside["made_from"].update(plan=digest))
+    data = next(results.glob("datasets/*.npz"))
+    outcome = run("run", "--plan", plan, "--data", data, "--out", results / "again.npz")
+    assert outcome.code == 2
+    assert "which its events do not spend at delta = 0.001" in outcome.err
+    assert "states epsilon_accounted = " in run("verify", results).err
+
+
+@pytest.mark.parametrize("resealed", [False, True], ids=["edited", "edited and sealed"])
+def test_data_times_five_are_neither_run_nor_verified(resealed: bool, results: Path, run: Run) -> None:
+    data = next(results.glob("datasets/*.npz"))
+    arrays = read_arrays(data)
+    digest = write_arrays(data, arrays | {"X": 5.0 * arrays["X"]})
+    if resealed:
+        edit(data.with_suffix(".json"), lambda facts: facts.update(arrays=digest))
+    outcome = run("run", "--plan", plan_of(results), "--data", data, "--out", results / "again.npz")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert ("promised is at most 1" if resealed else "is not the one that") in outcome.err
+    assert not (results / "again.npz").exists()
+    assert run("verify", results).code == 2
+
+
+def test_a_plan_for_another_dataset_is_not_run(results: Path, run: Run) -> None:
+    data = next(results.glob("datasets/*.npz"))
+    arrays = read_arrays(data)
+    digest = write_arrays(data, arrays | {"X": 0.5 * arrays["X"]})
+    edit(data.with_suffix(".json"), lambda facts: facts.update(arrays=digest))
+    outcome = run("run", "--plan", plan_of(results), "--data", data, "--out", results / "again.npz")
+    assert outcome.code == 2
+    assert "was made for another dataset" in outcome.err
+
+
+def test_no_flipped_bit_is_published(results: Path, run: Run) -> None:
+    """In 400 places of JSON, npz and Parquet files, chosen at random."""
+    files = sorted(
+        path
+        for pattern in ("plans/*/*.json", "runs/*/*.*", "datasets/*", "optima/*/*", "data/*", "tables/*.json")
+        for path in results.glob(pattern)
+    )
+    chance = random.Random(7)
+    for _ in range(400):
+        path = chance.choice(files)
+        content = path.read_bytes()
+        damaged = bytearray(content)
+        damaged[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        with pytest.raises(Exception, match="remove it and make it again"):
+            digests.check(path)
+        path.write_bytes(content)
+    assert run("verify", results).code == 0
+    # And each of them is looked at.
+    for path in files:
+        path.write_bytes(path.read_bytes().replace(b"0", b"1", 1))
+    outcome = run("verify", results)
+    assert outcome.code == 2
+    assert [path for path in files if str(path) not in outcome.out] == []
+
+
+@pytest.mark.parametrize("name", ["tables/wyx17_fig1.csv", "figures/wyx17_fig1.svg", "figures/wyx17_fig1.md"])
+def test_an_edited_table_or_figure_is_told(name: str, results: Path, run: Run) -> None:
+    path = results / name
+    path.write_text(path.read_text(encoding="utf-8") + " ")
+    outcome = run("verify", results)
+    assert outcome.code == 2
+    assert f"The file {path} was changed after it was written" in outcome.err
+
+
+def test_a_table_of_other_runs_is_told(results: Path, run: Run) -> None:
+    """The run was made again, the table was not."""
+    record = one(results, "runs/*/*.json")
+    edit(record, lambda content: content.update(started="2001-01-01T00:00:00Z"))
+    outcome = run("verify", results)
+    assert outcome.code == 2
+    assert f"was not made from {record} as it is" in outcome.err
+
+
+def test_results_of_another_configuration_are_told(results: Path, run: Run) -> None:
+    job = next(results.glob("jobs/wyx17_fig1/dp-gd-short*.json"))
+    edit(job, lambda content: content.update(seed=content["seed"] + 1))
+    outcome = run("verify", results)
+    assert outcome.code == 2
+    assert f"is of another configuration than {job}: run snakemake again" in outcome.err
+
+
+def test_results_of_other_sources_are_told(results: Path, run: Run) -> None:
+    for record in results.glob("runs/*/dp-gd-short*.json"):
+        edit(record, lambda content: content["provenance"].update(sources="0" * 12))
+    for folder in ("data", "tables", "figures"):
+        shutil.rmtree(results / folder)
+    outcome = run("verify", results)
+    assert outcome.code == 2
+    assert "was made by another version of the sources" in outcome.err
+
+
+def test_what_is_missing_is_not_followed_and_told(results: Path, run: Run) -> None:
+    shutil.rmtree(results / "datasets")
+    outcome = run("verify", results)
+    assert outcome.code == 0
+    assert "which is not there" in outcome.out
+
+
+@pytest.mark.parametrize("folder", ["", "nowhere"])
+def test_a_folder_without_results_is_one_sentence(folder: str, tmp_path: Path, run: Run) -> None:
+    outcome = run("verify", tmp_path / folder)
+    assert outcome.code == 2
+    assert "holds no results" in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_numbers_within_rounding_are_the_same() -> None:
+    from dprepro.verification import ROUNDING, _same
+
+    assert _same(1.0, 1.0 + 0.5 * ROUNDING)
+    assert not _same(1.0, 1.0 + 2.0 * ROUNDING)
+    assert _same("inf", "inf")
+    assert not _same(None, np.pi)
