@@ -124,8 +124,14 @@ def _sweep_failures(frame: pd.DataFrame) -> str:
     return f"Runs that ended worse than w = 0 or not finite: {'; '.join(parts)}." if parts else "No run failed."
 
 
-def failures_line(frame: pd.DataFrame) -> str:
-    """Return how many replicates failed in which run, or that none did."""
+def failures_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
+    """Return how many replicates failed in which run, or that none did; and why runs have no result."""
+    refused = [f"{run['method']}, epsilon = {run['epsilon']:g}: {run['reason']}" for run in metadata.get("refused", ())]
+    nothing = f" Without a result: {'; '.join(refused)}" if refused else ""
+    return _failed_replicates(frame) + nothing
+
+
+def _failed_replicates(frame: pd.DataFrame) -> str:
     ends = frame.groupby(["method", "epsilon", "replicate"], sort=False)["failure"].first().reset_index()
     failed = ends[ends["failure"] != ""]
     if failed.empty:

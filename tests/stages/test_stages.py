@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -12,7 +13,8 @@ import pandas as pd
 import pytest
 
 from dprepro import figures, tables
-from dprepro.errors import UserError
+from dprepro.algorithms import get_algorithm
+from dprepro.errors import BrokenAlgorithm, UserError
 from dprepro.files import read_arrays, read_json
 from dprepro.stages.audit import audit_algorithm
 from dprepro.stages.certify import certify_job
@@ -212,7 +214,7 @@ def test_caption_reports_failed_replicates(finished):
 
     frame, _ = read_collected(finished[4])
     frame.loc[(frame["job"] == "a-0.5") & (frame["replicate"] == 1), "failure"] = "not finite"
-    assert failures_line(frame) == "Failed replicates: Method, T = 20, epsilon = 0.5: 1 (not finite)."
+    assert failures_line(frame, {}) == "Failed replicates: Method, T = 20, epsilon = 0.5: 1 (not finite)."
 
 
 def test_a_margin_loss_refuses_regression_data(tmp_path):
@@ -220,6 +222,41 @@ def test_a_margin_loss_refuses_regression_data(tmp_path):
     prepare({"name": "synthetic_regression", "rows": 50}, data)
     with pytest.raises(UserError, match=r"needs labels -1 and \+1"):
         certify_job(job("a", 1, {"T": 2}), data.with_suffix(".json"), tmp_path / "plan.json")
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_refused_setting_and_a_solver_that_does_not_end_are_rows_with_their_reason(finished, tmp_path, monkeypatch):
+    """Neither is a crash: certify and run succeed, and table and caption say why there is no number."""
+    _, data, optimum, runs, _ = finished
+    given = (("few", "tree_spider", {}), ("slow", "objective_perturbation", {"T": 1}))
+    for entry, algorithm, letters in given:
+        plan = tmp_path / f"{entry}.plan.json"
+        certify_job(job(entry, 1.0, letters, algorithm), data.with_suffix(".json"), plan)
+        run_job(plan, data, tmp_path / f"{entry}.npz")
+    table = tmp_path / "wyx17_fig1.parquet"
+    collect([*runs, *(tmp_path / f"{entry}.npz" for entry, _, _ in given)], {"small": optimum}, table)
+    tables.write("wyx17_fig1", table, tmp_path / "t.csv")
+    rows = pd.read_csv(tmp_path / "t.csv")
+    refused = rows[rows["verdict"].str.startswith("refused: ")]
+    assert len(refused) == 2
+    assert refused["measured"].isna().all()
+    assert "it makes sense from n = " in refused["verdict"].iloc[0]
+    assert "did not reach the minimi" in refused["verdict"].iloc[1]
+    figures.draw("wyx17_fig1", table, tmp_path / "f.svg")
+    caption = (tmp_path / "f.md").read_text()
+    assert caption.count("did not reach the minimi") == 1
+    assert "Without a result: " in caption
+    certified = certificate_rows([tmp_path / "few.plan.json", tmp_path / "slow.plan.json"], pd.DataFrame())
+    assert len(certified) == 1, "the plan that was refused has no certificate"
+
+
+def test_an_algorithm_that_contradicts_itself_is_no_row(finished, tmp_path, monkeypatch):
+    """A mistake in an algorithm's own file must not pass for a refusal."""
+    algorithm = get_algorithm("dp_gd")
+    planned = algorithm.compute_plan
+    monkeypatch.setattr(algorithm, "compute_plan", lambda *given: dataclasses.replace(planned(*given), n=7))
+    with pytest.raises(BrokenAlgorithm, match="n = 400"):
+        certify_job(job("a", 1.0, {"T": 5}), finished[1].with_suffix(".json"), tmp_path / "plan.json")
     assert not (tmp_path / "plan.json").exists()
 
 

@@ -103,7 +103,7 @@ def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
             "",
             f"{origin.data_line(frame, metadata)}. {origin.problem_line(metadata)}",
             "",
-            origin.failures_line(frame),
+            origin.failures_line(frame, metadata),
             "",
             "Privacy under replacement of one record:",
             "",
