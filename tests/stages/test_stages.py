@@ -246,8 +246,11 @@ def test_a_refused_setting_and_a_solver_that_does_not_end_are_rows_with_their_re
     caption = (tmp_path / "f.md").read_text()
     assert caption.count("did not reach the minimi") == 1
     assert "Without a result: " in caption
-    certified = certificate_rows([tmp_path / "few.plan.json", tmp_path / "slow.plan.json"], pd.DataFrame())
-    assert len(certified) == 1, "the plan that was refused has no certificate"
+    plans = [tmp_path / "few.plan.json", tmp_path / "slow.plan.json"]
+    audits = pd.DataFrame(columns=["algorithm", "variant", "epsilon_claimed", "delta", "epsilon_audited"])
+    assert len(certificate_rows(plans, audits)) == 1, "the plan that was refused has no certificate"
+    with pytest.raises(UserError, match="every setting was refused"):
+        certificate_rows(plans[:1], audits)
 
 
 def test_an_algorithm_that_contradicts_itself_is_no_row(finished, tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from dprepro import digests
+from dprepro.errors import UserError
 from dprepro.files import read_record, write_publication, write_text
 from dprepro.origin import incomplete_lines
 from dprepro.tables import markdown_table
@@ -50,6 +51,8 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
                 "single": single,
             }
         )
+    if not rows:
+        raise UserError("There is no certificate to list: every setting was refused; see the tables for the reasons.")
     frame = pd.DataFrame(rows).sort_values(["experiment", "method", "variant", "epsilon_claimed"], ignore_index=True)
     keys = ["algorithm", "variant", "epsilon_claimed", "delta"]
     proven = audits.groupby(keys, as_index=False)["epsilon_audited"].max()
