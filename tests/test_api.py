@@ -200,7 +200,7 @@ def test_a_row_at_its_bound_and_a_declared_larger_bound_are_accepted() -> None:
 def test_regression_needs_labels_within_their_declared_bound() -> None:
     options = {"loss": "squared", "constraint": "l2_ball:1.0"}
     assert solve(y=5 * Y, label_bound=5.0, **options).plan.sigma > solve(**options).plan.sigma
-    with pytest.raises(UserError, match="value of size 5, above the declared label_bound = 1"):
+    with pytest.raises(UserError, match="value in row 0 of a size above the declared label_bound = 1: scale"):
         solve(y=5 * Y, **options)
 
 
@@ -244,7 +244,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "X deep": ({"X": X[:, :, None]}, r"X has shape \(300, 5, 1\)"),
     "X no rows": ({"X": X[:0], "y": Y[:0]}, r"X has shape \(0, 5\)"),
     "X no columns": ({"X": X[:, :0]}, r"X has shape \(300, 0\)"),
-    "row norm": ({"X": spoilt(9, 0, 2.0)}, r"Row 9 of X has norm 2\.\d+, above the declared row_norm = 1: scale"),
+    "row norm": ({"X": spoilt(9, 0, 2.0)}, "Row 9 of X has a norm above the declared row_norm = 1: scale"),
     "row norm zero": ({"row_norm": 0}, "row_norm is 0: give a positive number"),
     "row norm nan": ({"row_norm": math.nan}, "row_norm is nan: give a positive number"),
     "row norm text": ({"row_norm": "one"}, "row_norm is 'one': give a positive number"),
@@ -252,8 +252,8 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "y as column": ({"y": Y[:, None]}, r"y has shape \(300, 1\), but X has 300 rows"),
     "y text": ({"y": ["yes"] * N}, "y does not hold numbers only"),
     "y nan": ({"y": np.where(np.arange(N) == 4, math.nan, Y)}, "y has a NaN or infinite value at row 4"),
-    "three classes": ({"y": np.arange(N) % 3}, r"y has the values 0, 1, 2: give two classes coded as -1/\+1"),
-    "other classes": ({"y": 2 * Y}, r"y has the values -2, 2: give two classes"),
+    "three classes": ({"y": np.arange(N) % 3}, r"y does not hold two classes coded as -1/\+1, 0/1 or 1/2: recode"),
+    "other classes": ({"y": 2 * Y}, "y does not hold two classes"),
     "label bound text": ({"loss": "huber", "label_bound": "one"}, "label_bound"),
     "label bound nan": ({"loss": "huber", "label_bound": math.nan}, "label_bound"),
     "replicates zero": ({"replicates": 0}, "replicates is 0: give a whole number >= 1"),

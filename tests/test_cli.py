@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -61,7 +62,7 @@ STEPS = ("--set", "T=4")
 def solution_of(data: Path, name: str, run: Run, tmp_path: Path, *more: object) -> bytes:
     """Return the bytes of the solution that `solve` writes for a data file."""
     out = tmp_path / f"{name}.out.npz"
-    outcome = run("solve", "dp_gd", "--data", data / name, *PRIVACY, *STEPS, *more, "--out", out)
+    outcome = run("solve", "dp_gd", "--data", data / name, *PRIVACY, *STEPS, *more, "--out", out, "--force")
     assert outcome.code == 0, outcome.err
     return out.read_bytes()
 
@@ -314,9 +315,9 @@ BAD_FILES = {
     "words.csv": "Column 'colour' of",
     "labels.csv": "y does not hold numbers only",
     "hole.csv": "NaN or infinite value at row 1, column 1",
-    "long.csv": "Row 0 of X has norm 5, above the declared row_norm = 1",
-    "huge.csv": "Row 0 of X has norm",
-    "classes.csv": "y has the values 0, 1, 2",
+    "long.csv": "Row 0 of X has a norm above the declared row_norm = 1",
+    "huge.csv": "Row 0 of X has a norm above",
+    "classes.csv": "y does not hold two classes",
     "notes.txt": "is not .csv, .npz or .parquet",
     "folder.csv": "cannot be read",
     "folder.npz": "is not a readable .npz",
@@ -413,6 +414,107 @@ def test_an_output_without_its_ending_is_refused_before_the_work_is_done(
     monkeypatch.setattr("dprepro.api.execute", work)
     out = tmp_path / "s.txt"
     assert_refused(run("solve", "dp_gd", "--data", data / "d.csv", *PRIVACY, *STEPS, "--out", out), "does not end in")
+
+
+def solving(data: Path, out: Path, *more: object) -> tuple[object, ...]:
+    return ("solve", "dp_gd", "--data", data, *PRIVACY, *STEPS, "--out", out, *more)
+
+
+@pytest.mark.parametrize("taken", ["s.npz", "s.json"])
+@pytest.mark.parametrize("link", [False, True], ids=["file", "link that leads nowhere"])
+def test_what_is_there_is_overwritten_only_by_force(
+    taken: str, link: bool, data: Path, run: Run, tmp_path: Path
+) -> None:
+    there = tmp_path / taken
+    there.symlink_to("nowhere") if link else there.write_bytes(b"old")
+    outcome = run(*solving(data / "d.csv", tmp_path / "s.npz"))
+    assert_refused(outcome, f"{taken} exists already: choose another name, or add --force to overwrite it.")
+    assert os.listdir(tmp_path) == [taken]
+    assert there.is_symlink() if link else there.read_bytes() == b"old"
+    assert run(*solving(data / "d.csv", tmp_path / "s.npz", "--force")).code == 0
+    assert sorted(os.listdir(tmp_path)) == ["s.json", "s.npz"]
+    assert not there.is_symlink()
+    assert read_json(tmp_path / "s.json")["plan"]["T"] == 4
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)], ids=["", "force"])
+@pytest.mark.parametrize("way", ["its name", "another spelling", "symlink", "hard link", "link as certificate"])
+def test_the_data_are_never_overwritten_whatever_they_are_called(
+    way: str, force: tuple[str, ...], data: Path, run: Run, tmp_path: Path
+) -> None:
+    given, out = tmp_path / "d.npz", tmp_path / "s.npz"
+    given.write_bytes((data / "d.npz").read_bytes())
+    if way == "its name":
+        out = given
+    elif way == "another spelling":
+        (tmp_path / "folder").mkdir()
+        out = tmp_path / "folder" / ".." / "d.npz"
+    elif way == "hard link":
+        out.hardlink_to(given)
+    else:
+        (out.with_suffix(".json") if way == "link as certificate" else out).symlink_to(given)
+    before = sorted(os.listdir(tmp_path))
+    outcome = run(*solving(given, out, *force))
+    assert_refused(outcome, f"is the same file as the input {given}: choose another name.")
+    assert given.read_bytes() == (data / "d.npz").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_what_appears_while_the_solver_works_is_not_overwritten(
+    data: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, execute = tmp_path / "s.npz", dprepro.api.execute
+
+    def work(*arguments: object, **options: object) -> object:
+        out.write_bytes(b"new")
+        return execute(*arguments, **options)
+
+    monkeypatch.setattr("dprepro.api.execute", work)
+    assert_refused(run(*solving(data / "d.csv", out)), "exists already")
+    assert out.read_bytes() == b"new"
+    assert os.listdir(tmp_path) == ["s.npz"]
+
+
+def test_a_solution_is_written_with_its_certificate_or_not_at_all(
+    data: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "s.npz"
+    assert run(*solving(data / "d.csv", out)).code == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    def full(*_: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("dprepro.digests.seal", full)
+    assert_refused(run(*solving(data / "d.csv", out, "--force", "--seed", 5)), "No space left on the disk")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_name_that_is_too_long_is_refused(data: Path, run: Run, tmp_path: Path) -> None:
+    assert_refused(run(*solving(data / "d.csv", tmp_path / f"{'s' * 300}.npz")), "File name too long")
+
+
+def test_what_is_said_of_bad_data_holds_none_of_their_values(run: Run, tmp_path: Path) -> None:
+    rows = {
+        "norm": "x,y\n31.7,1\n",
+        "classes": "x,y\n0.1,31.7\n",
+        "no names": "31.7,1\n0.5,1\n",
+        "words": "x,y\n31.7!,1\n",
+    }
+    for name, text in rows.items():
+        (tmp_path / "d.csv").write_text(text)
+        outcome = run("solve", "dp_gd", "--data", tmp_path / "d.csv", *PRIVACY, *STEPS)
+        assert outcome.code == 2, name
+        assert "31" not in outcome.err + outcome.out, name
+
+
+def test_a_csv_without_a_line_of_names_is_refused_and_numbered_columns_are_not(run: Run, tmp_path: Path) -> None:
+    data = tmp_path / "d.csv"
+    data.write_text("0.5,1\n0.25,-1\n0.125,1\n")
+    outcome = run("solve", "dp_gd", "--data", data, *PRIVACY, *STEPS)
+    assert_refused(outcome, "holds numbers, not the names of columns: put a line of names first.")
+    data.write_text("0,1\n0.25,-1\n0.125,1\n")
+    assert "column '1' was taken as the label" in run("solve", "dp_gd", "--data", data, *PRIVACY, *STEPS).out
 
 
 def test_a_target_for_an_archive_of_arrays_is_not_ignored_in_silence(data: Path, run: Run) -> None:

@@ -113,6 +113,24 @@ def test_nothing_is_overwritten_and_nothing_written_beside_it(there: str, run: R
     assert path.read_text() == "precious"
 
 
+def test_a_link_that_leads_nowhere_is_not_overwritten(run: Run, here: Path) -> None:
+    link = here / "mine/algorithms/first_try.py"
+    link.parent.mkdir(parents=True)
+    link.symlink_to("unplugged.py")
+    outcome = run("new", "algorithm", "first_try", "--path", "mine")
+    assert (outcome.code, link.is_symlink()) == (2, True)
+    assert "exists already" in outcome.err
+
+
+def test_if_one_file_cannot_be_written_none_is(run: Run, here: Path) -> None:
+    (here / "mine").mkdir()
+    (here / "mine/tests").write_text("no folder")
+    outcome = run("new", "algorithm", "first_try", "--path", "mine")
+    assert outcome.code == 2
+    assert "mine/tests/test_algorithm_first_try.py" in outcome.err
+    assert [file.name for file in (here / "mine").rglob("*") if file.is_file()] == ["tests"]
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "sentence"),
     [

@@ -158,7 +158,7 @@ def _features(X: Any, row_norm: float) -> np.ndarray:
     worst = int(np.argmax(norms))
     if norms[worst] > row_norm * (1.0 + _NORM_SLACK):
         raise UserError(
-            f"Row {worst} of X has norm {norms[worst]:.6g}, above the declared row_norm = {row_norm:g}: "
+            f"Row {worst} of X has a norm above the declared row_norm = {row_norm:g}: "
             "scale the rows down, or declare a larger row_norm that holds for every possible record."
         )
     return features
@@ -171,11 +171,11 @@ def _labels(y: Any, n: int, loss: Loss, label_bound: float) -> tuple[np.ndarray,
     if not np.all(np.isfinite(labels)):
         raise UserError(f"y has a NaN or infinite value at row {np.argmin(np.isfinite(labels))}: clean the data first.")
     if not loss.margin:
-        worst = float(np.max(np.abs(labels)))
-        if worst > label_bound:
+        worst = int(np.argmax(np.abs(labels)))
+        if abs(labels[worst]) > label_bound:
             raise UserError(
-                f"y has a value of size {worst:g}, above the declared label_bound = {label_bound:g}: scale it down, "
-                "or declare a larger label_bound."
+                f"y has a value in row {worst} of a size above the declared label_bound = {label_bound:g}: "
+                "scale it down, or declare a larger label_bound."
             )
         return labels, ()
     values = np.unique(labels)
@@ -185,10 +185,8 @@ def _labels(y: Any, n: int, loss: Loss, label_bound: float) -> tuple[np.ndarray,
                 return labels, ()
             recoded = np.where(labels == high, 1.0, -1.0)
             return recoded, (f"labels {low:g} and {high:g} were read as -1 and +1",)
-    raise UserError(
-        f"y has the values {', '.join(f'{v:g}' for v in values[:5])}{', ...' if values.size > 5 else ''}: "
-        "give two classes coded as -1/+1, 0/1 or 1/2."
-    )
+    # The labels themselves are private, and logs are not.
+    raise UserError("y does not hold two classes coded as -1/+1, 0/1 or 1/2: recode it.")
 
 
 def _provenance(X: np.ndarray, y: np.ndarray, seed: int, backend: Any, plan: Plan, loss: Loss) -> dict[str, Any]:

@@ -133,6 +133,7 @@ def _add_solve(commands: Any) -> None:
     parser.add_argument("--dtype", default="float64", help="float64 or float32 (default: float64)")
     parser.add_argument("--set", action="append", default=[], metavar="LETTER=VALUE", help="override, e.g. T=10")
     parser.add_argument("--out", type=Path, help="write w and trajectory to this .npz and the certificate to .json")
+    parser.add_argument("--force", action="store_true", help="let --out overwrite files, but never the data")
     _add_extensions(parser)
 
 
@@ -410,7 +411,7 @@ def _solve(options: argparse.Namespace) -> None:
     from dprepro.api import solve
     from dprepro.userdata import check_out, overrides_from, read_table, report, write_solution
 
-    check_out(options.out)
+    check_out(options.out, options.data, force=options.force)
     X, y, notes = read_table(options.data, options.target)
     solution = solve(
         options.algorithm,
@@ -431,6 +432,8 @@ def _solve(options: argparse.Namespace) -> None:
         **overrides_from(options.set, options.algorithm),
     )
     if options.out:
+        # Something may have been put there while the solver was at work.
+        check_out(options.out, options.data, force=options.force)
         write_solution(solution, options.out)
     print(report(solution, notes, options.out))
     if solution.failures:

@@ -10,7 +10,7 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 # The earliest date a zip archive can hold: archives must not remember when they were written.
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
+# A path that no file can have.
+_NO_SUCH_PLACE = (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT, errno.ENAMETOOLONG, errno.ELOOP)
 # The name of a file that process `pid` of a machine is still writing.
 PARTIAL = re.compile(r"\..+\.(?P<host>[0-9a-f]{8})-(?P<pid>[0-9]+)\.partial")
 
@@ -49,7 +51,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             ) from None
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise UserError(f"Cannot write {target}: {error.strerror}. Choose a folder you may write to.") from None
-        if error.errno in (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOENT):
+        if error.errno in _NO_SUCH_PLACE:
             raise UserError(f"Cannot write {target}: {error.strerror}. Choose another output path.") from None
         raise
     finally:
@@ -70,7 +72,38 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:
     """Write `content` as indented JSON; infinities become the strings "inf" and "-inf", NaN becomes null."""
-    write_text(path, json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n")
+    write_text(path, json_text(content))
+
+
+def json_text(content: Any) -> str:
+    """Return what `write_json` writes."""
+    return json.dumps(jsonable(content), indent=2, allow_nan=False) + "\n"
+
+
+def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path] = (), *, force: bool = False) -> None:
+    """Refuse to write over an input, under whatever name, over a folder and, without `force`, over anything else."""
+    taken = list(inputs)
+    for out in outputs:
+        for path in taken:
+            if _is_same_file(out, path):
+                raise UserError(f"The output {out} is the same file as the input {path}: choose another name.")
+        if os.path.isdir(out):
+            raise UserError(f"The output {out} is a folder: choose another name.")
+        # A link that leads nowhere is somebody's too.
+        if not force and os.path.lexists(out):
+            raise UserError(f"The output {out} exists already: choose another name, or add --force to overwrite it.")
+        place = next(place for place in out.absolute().parents if os.path.lexists(place))
+        if not os.path.isdir(place):
+            raise UserError(f"The output {out} cannot be written: {place} is no folder; choose another name.")
+        if not os.access(place, os.W_OK | os.X_OK):
+            raise UserError(f"The output {out} cannot be written: you may not write to {place}; choose another name.")
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
 
 
 def write_record(path: str | os.PathLike[str], content: Mapping[str, Any]) -> str:

@@ -6,6 +6,7 @@ ever overwritten.
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Collection
@@ -34,15 +35,21 @@ def create(kind: str, name: str, folder: Path) -> list[Path]:
         raise UserError(f"There is a built-in {kind} {name!r} already: choose another name.")
     files = {folder / place.format(name=name): _TEMPLATES / template for template, place in _FILES[kind].items()}
     for path in files:
-        if path.exists():
+        if os.path.lexists(path):
             raise UserError(f"The file {path} exists already: choose another name or folder; nothing was written.")
+    written: list[Path] = []
     for path, template in files.items():
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_text(path, _named(template.read_text(encoding="utf-8"), kind, name))
-        except OSError as error:
+        except (OSError, UserError) as error:
+            for begun in written:
+                begun.unlink(missing_ok=True)
+            if isinstance(error, UserError):
+                raise
             raise UserError(f"The file {path} cannot be written ({error.strerror}): choose another folder.") from None
-    return list(files)
+        written.append(path)
+    return written
 
 
 def _taken(kind: str) -> Collection[str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dprepro.algorithms import get_algorithm
 from dprepro.errors import UserError
-from dprepro.files import read_arrays, write_arrays, write_json
+from dprepro.files import atomic_path, check_outputs, json_text, read_arrays, write_arrays
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +31,8 @@ def read_table(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, 
         return arrays["X"], arrays["y"], ()
     frame = _read_frame(path)
     frame.columns = frame.columns.map(str)
+    if path.suffix == ".csv" and _is_record(list(frame.columns)):
+        raise UserError(f"The first line of {path} holds numbers, not the names of columns: put a line of names first.")
     notes: tuple[str, ...] = ()
     if target is None:
         target = "y" if "y" in frame.columns else str(frame.columns[-1])
@@ -44,6 +46,20 @@ def read_table(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, 
     return features.to_numpy(dtype=float), frame[target].to_numpy(), notes
 
 
+def _is_record(names: Sequence[str]) -> bool:
+    """Whether the first line of a CSV file looks like a record: numbers only, and not those of the columns."""
+    counted = any(names == [str(column) for column in range(first, first + len(names))] for first in (0, 1))
+    return not counted and all(_is_number(name) for name in names)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def overrides_from(items: Sequence[str], algorithm: str) -> dict[str, Any]:
     """Return the letters given as LETTER=VALUE, checked by the algorithm."""
     given: dict[str, Any] = {}
@@ -55,35 +71,39 @@ def overrides_from(items: Sequence[str], algorithm: str) -> dict[str, Any]:
     return get_algorithm(algorithm).check_letters(given)
 
 
-def check_out(out: Path | None) -> None:
-    """Refuse an output name before any work is done."""
-    if out is not None and out.suffix != ".npz":
+def check_out(out: Path | None, data: Path, *, force: bool = False) -> None:
+    """Refuse an output name before any work is done: one that will not do, is taken or is that of the data."""
+    if out is None:
+        return
+    if out.suffix != ".npz":
         raise UserError(f"The output {out} does not end in .npz: choose such a name.")
+    check_outputs((out, out.with_suffix(".json")), (data,), force=force)
 
 
 def write_solution(solution: Solution, out: Path) -> None:
-    """Write w and the trajectory as `.npz`, plan, certificate and provenance as `.json` beside it."""
+    """Write w and the trajectory as `.npz`, plan, certificate and provenance as `.json` beside it: both or none."""
     result = solution.result
-    write_arrays(
-        out,
-        {
-            "w": solution.w,
-            "objective": result.objective,
-            "final_objective": result.final_objective,
-            "rounds": result.rounds,
-            **result.counts(),
-        },
-    )
-    write_json(
-        out.with_suffix(".json"),
+    text = json_text(
         {
             "plan": solution.plan.to_json(),
             "certificate": solution.certificate,
             "provenance": solution.provenance,
             "notes": solution.notes,
             "seconds": result.seconds,
-        },
+        }
     )
+    with atomic_path(out.with_suffix(".json")) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+        write_arrays(
+            out,
+            {
+                "w": solution.w,
+                "objective": result.objective,
+                "final_objective": result.final_objective,
+                "rounds": result.rounds,
+                **result.counts(),
+            },
+        )
 
 
 def report(solution: Solution, notes: Sequence[str], out: Path | None) -> str:
