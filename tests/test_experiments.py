@@ -327,8 +327,8 @@ def test_a_value_of_the_wrong_kind_is_refused_under_its_key(
         ("config", ("experiments",), [], "at least one"),
         ("config", ("experiments",), ["trial", "trial"], "each once"),
         ("config", ("overrides",), None, "experiment names"),
-        ("curves", ("paper",), "", "short name"),
-        ("curves", ("title",), "", "a short text"),
+        ("curves", ("paper",), "", "a text of 1 to 120 characters on one line"),
+        ("curves", ("title",), "", "a text of 1 to 120 characters on one line"),
         ("curves", ("regularizer", "l2"), -0.1, "a number >= 0"),
         ("curves", ("regularizer", "l1"), -0.1, "a number >= 0"),
         ("curves", ("datasets",), [], "at least one dataset"),
@@ -348,7 +348,7 @@ def test_a_value_of_the_wrong_kind_is_refused_under_its_key(
         ("curves", ("replicates",), 100001, "to 100000"),
         ("curves", ("dtype",), "float16", "float32, float64"),
         ("curves", ("algorithms",), {}, "at least one algorithm"),
-        ("curves", ("algorithms", "dp-gd", "label"), "", "figures and tables"),
+        ("curves", ("algorithms", "dp-gd", "label"), "", "a text of 1 to 120 characters on one line"),
     ],
     ids=dotted,
 )
@@ -417,6 +417,13 @@ def test_a_name_that_nothing_bears_is_refused_before_any_job_starts(
         (("algorithms", "dp-gd", "label"), "T = {TT}", "did you mean 'T'?"),
         (("algorithms", "dp-gd", "label"), "T = {}", "use one of F0, T, "),
         (("algorithms", "dp-gd", "label"), "T = {T", "correct the braces"),
+        (("algorithms", "dp-gd", "label"), "T = T}", "or double those that are text"),
+        (("algorithms", "dp-gd", "label"), "{T.real}", "uses {T.real}; use one of"),
+        (("algorithms", "dp-gd", "label"), "{eta:d}", "cannot be formatted (Unknown format code 'd'"),
+        (("algorithms", "dp-gd", "label"), "{step:g}", "algorithms.dp-gd.label"),
+        (("algorithms", "dp-gd", "label"), "{T:999}", "has the format '999', which asks for too much"),
+        (("algorithms", "dp-gd", "label"), "{T:{eta}}", "asks for too much"),
+        (("algorithms", "dp-gd", "label"), r"$\nosuch$", "dollar signs"),
     ],
     ids=dotted,
 )
@@ -426,6 +433,51 @@ def test_registered_names_and_labels_are_checked_with_suggestions(
     text = refusal("curves", changed("curves", path, value))
     assert advice in text
     assert str(path[0]).removesuffix("s") in text
+
+
+TITLES = [
+    ("curves", ("paper",)),
+    ("curves", ("title",)),
+    ("sweeps", ("paper",)),
+    ("sweeps", ("title",)),
+    ("sweeps", ("problems", "logit", "title")),
+    ("sweeps", ("problems", "small", "series", "name")),
+    ("parts", ("paper",)),
+    ("parts", ("title",)),
+]
+TEXTS = [
+    *TITLES,
+    ("curves", ("algorithms", "dp-gd", "label")),
+    ("sweeps", ("methods", "dp-gd", "label")),
+    *(("sweeps", ("methods", "dp-gd", "claims", key)) for key in ("source", "bound", "complexity")),
+]
+
+
+@pytest.mark.parametrize(("name", "path"), TEXTS, ids=dotted)
+@pytest.mark.parametrize("text", ["two\nlines", "two\rlines", "a\ttab", "a\u2028line", "\x1b[2J", "x" * 121, "", "  "])
+def test_a_text_for_figures_and_tables_is_one_line_of_at_most_120_characters(
+    name: str, path: Place, text: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    said = refusal(name, changed(name, path, text))
+    assert f"{dotted(path)} is " in said
+    assert "it must be: a text of 1 to 120 characters on one line" in said
+
+
+@pytest.mark.parametrize(("name", "path"), TITLES, ids=dotted)
+@pytest.mark.parametrize("text", ["all {T}", "{{", "}", "{}"])
+def test_a_title_has_no_parameters_and_so_no_braces(
+    name: str, path: Place, text: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    said = refusal(name, changed(name, path, text))
+    assert f"{dotted(path)} is {text!r}; it must be: a text of 1 to 120 characters on one line, without braces." in said
+
+
+@pytest.mark.parametrize("text", ["x" * 120, "100 % & more $5 <b> | \\ ~^_#", "ℓ₂, naïve, 日本語", r"$\eta$ = 1"])
+def test_other_texts_are_taken(text: str, load: Callable[..., Any]) -> None:
+    spec = changed("curves", ("title",), text)
+    spec["algorithms"]["dp-gd"]["label"] = text
+    (experiment,) = load(experiment=spec)
+    assert experiment.jobs()[0].spec["label"] == text
 
 
 @pytest.mark.parametrize("entry", ["DP-GD", "dp gd", "dp.gd", "dp/gd", ""])
@@ -539,6 +591,8 @@ def test_an_unknown_kind_is_refused(kind: Any, load: Callable[..., Any]) -> None
         (("methods", "dp-gd", "tune"), {"speed": [1]}, "has no parameter 'speed'"),
         (("methods", "dp-gd", "parameters"), {"T": 0.5}, "give a whole number"),
         (("methods", "dp-gd", "label"), "DP-GD, T = {T}", "drop the braces"),
+        (("methods", "dp-gd", "label"), "DP-GD {{", "drop the braces"),
+        (("methods", "dp-gd", "label"), "DP-GD }}", "drop the braces"),
         (("methods", "dp-gd", "sweeps"), {"colour": [1]}, "has no parameter colour"),
         (("methods", "dp-gd", "base"), {"n": 100.5}, "give whole numbers"),
         (("methods", "dp-gd", "claims", "exponents"), {"N": -2}, "has the axis 'N'"),

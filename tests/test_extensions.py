@@ -181,6 +181,19 @@ def test_a_configuration_brings_its_folders_into_use_for_this_process_and_what_i
     assert os.environ[extensions.VARIABLE] == str(mine), "absolute, since jobs may run elsewhere"
 
 
+@pytest.mark.parametrize(
+    ("key", "text"), [("title", "two\nlines"), ("title", "of {T}"), ("title", "x" * 121), ("paper", "{}")], ids=str
+)
+def test_the_texts_of_an_own_experiment_are_held_to_the_same_rules(key: str, text: str, mine: Path) -> None:
+    path = mine / "experiments/own_experiment.yaml"
+    path.write_text(json.dumps(read_yaml(path) | {key: text}))
+    config = {**load_config([], CONFIG), "extensions": ["mine"], "experiments": ["own_experiment"]}
+    with pytest.raises(UserError, match="a text of 1 to 120 characters on one line, without braces") as caught:
+        load_experiments(config, CONFIG)
+    assert str(caught.value).startswith(f"In mine/experiments/own_experiment.yaml: {key} is ")
+    assert_one_sentence(str(caught.value))
+
+
 def test_folders_of_configuration_and_variable_add_up_and_count_once(mine: Path, tmp_path: Path) -> None:
     create("algorithm", "other", tmp_path / "theirs")
     extensions.use(["theirs", "mine", tmp_path / "theirs"])

@@ -119,13 +119,17 @@ def configuration(root: Path) -> Iterator[str]:
 
 
 def _resolved(schema: Any, definitions: Mapping[str, Any]) -> Any:
-    """Return the schema with what it refers to (`#/$defs/NAME`) in place of the references."""
+    """Return the schema with what it refers to (`#/$defs/NAME`) in place of the references.
+
+    A description beside a reference says what the value is for.
+    """
     if isinstance(schema, list):
         return [_resolved(part, definitions) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if "$ref" in schema:
-        return _resolved(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions)
+        found = _resolved(definitions[schema["$ref"].removeprefix("#/$defs/")], definitions)
+        return {**found, "description": ": ".join(filter(None, (schema.get("description"), found.get("description"))))}
     return {key: _resolved(value, definitions) for key, value in schema.items()}
 
 

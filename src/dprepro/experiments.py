@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dprepro import extensions
+from dprepro import extensions, labels
 from dprepro.errors import UserError
 from dprepro.jobs import TILE, Job, job_seed
 from dprepro.metrics import GOLDSTEIN
@@ -204,11 +204,22 @@ def _load(name: str, config: Mapping[str, Any], folder: Path) -> AnyExperiment:
     if kind not in KINDS:
         raise UserError(f"In {where}: unknown kind {kind!r}; {_suggest(kind, sorted(KINDS))}")
     validate(spec, kind, folder, where)
+    _check_mathematics(spec, f"In {where}: ")
     if kind == Experiment.kind:
         _check_curves(spec, where)
     elif kind == SweepExperiment.kind:
         _check_sweeps(spec, where)
     return KINDS[kind](name, spec, int(config["seed"]), str(config["device"]))
+
+
+def _check_mathematics(spec: Mapping[str, Any], where: str) -> None:
+    """Check what figures would read as mathematics in the titles and labels of an experiment."""
+    texts = {"title": spec["title"]}
+    for part, key in (("problems", "title"), ("algorithms", "label"), ("methods", "label")):
+        texts |= {f"{part}.{name}.{key}": entry[key] for name, entry in spec.get(part, {}).items()}
+    for place, text in texts.items():
+        if problem := labels.mathematics_problem(text):
+            raise UserError(f"{where}{place} is {_short(text)}, which {problem}; correct or drop them.")
 
 
 def load_config(files: Sequence[Path], folder: Path = CONFIG) -> dict[str, Any]:
@@ -371,7 +382,7 @@ def _check_sweeps(spec: Mapping[str, Any], where: str) -> None:
         for letters in candidates(method):
             with _naming(f"In {where}: methods.{entry}"):
                 _letters_checked(method, letters)
-        if "{" in method["label"]:
+        if set("{}") & set(method["label"]):
             raise UserError(
                 f"In {where}: methods.{entry}.label is {method['label']!r}; letters change from point to point of a "
                 "sweep, so drop the braces."
@@ -619,20 +630,19 @@ def _naming(where: str) -> Iterator[None]:
 
 
 def _check_label(algorithm: Mapping[str, Any], where: str) -> None:
-    """Check that a label uses only names that the algorithm's plan has: {T}, {eta:g}, ..."""
+    """Check that a label uses only names that the algorithm's plan has, in formats for their types, such as {eta:g}."""
     import dataclasses
-    import string
 
     plan_type = _algorithm(algorithm["algorithm"], extensions.files(extensions.ALGORITHMS)).plan_type
-    known = sorted(field.name for field in dataclasses.fields(plan_type))
+    types = {field.name: getattr(field.type, "__name__", str(field.type)) for field in dataclasses.fields(plan_type)}
     try:
-        used = [name for _, name, _, _ in string.Formatter().parse(algorithm["label"]) if name is not None]
+        used = labels.names(algorithm["label"])
     except ValueError as error:
-        raise UserError(f"{where} is {algorithm['label']!r}, which has {error}; correct the braces.") from None
+        raise UserError(
+            f"{where} is {algorithm['label']!r}, which has {error}; correct the braces, or double those that are text."
+        ) from None
     for name in used:
-        if name not in known:
-            raise UserError(f"{where} uses {{{name}}}; {_suggest(name, known)}")
-    try:
-        algorithm["label"].format_map(dict.fromkeys(known, 1))
-    except ValueError as error:
-        raise UserError(f"{where} is {algorithm['label']!r}, which cannot be formatted ({error}).") from None
+        if name not in types:
+            raise UserError(f"{where} uses {{{name}}}; {_suggest(name, sorted(types))}")
+    if problem := labels.format_problem(algorithm["label"], types):
+        raise UserError(f"{where} is {algorithm['label']!r}, which {problem}; correct what follows the colon.")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dprepro import digests
+from dprepro import digests, labels
 from dprepro.errors import UserError
 from dprepro.files import atomic_path, jsonable, read_arrays, read_record, read_result
 from dprepro.metrics import RETURNED
@@ -89,20 +89,13 @@ def _refused(record: Mapping[str, Any], reason: str) -> dict[str, Any]:
     job, facts = record["job"], record["dataset"]
     letters = record["plan"] or job["parameters"]
     return {
-        "method": job["label"].format_map(_Letters(letters)),
+        "method": labels.formatted(job["label"], letters),
         **{key: job[key] for key in ("dataset", "variant", "delta", "replicates")},
         "epsilon": float(job["epsilon"]),
         "n": facts["n"],
         "d": facts["d"],
         "reason": reason,
     }
-
-
-class _Letters(dict[str, Any]):
-    """Letters for a label: one that no plan has fixed stays as it is written."""
-
-    def __missing__(self, key: str) -> str:
-        return f"{{{key}}}"
 
 
 def _own_files(found: Iterable[Mapping[str, str]]) -> dict[str, list[Any]]:
@@ -211,7 +204,7 @@ def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimu
         {
             "experiment": job["experiment"],
             "job": job["job"],
-            "method": job["label"].format_map(plan),
+            "method": labels.formatted(job["label"], plan),
             "entry": job["entry"],
             "algorithm": job["algorithm"],
             "variant": job["variant"],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from dprepro import digests
+from dprepro import digests, labels
 from dprepro.errors import UserError
 from dprepro.files import read_record, write_publication, write_text
 from dprepro.origin import incomplete_lines
@@ -30,7 +30,7 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
         rows.append(
             {
                 "algorithm": plan["algorithm"],
-                "method": job["label"].format_map(plan),
+                "method": labels.formatted(job["label"], plan),
                 "experiment": job["experiment"],
                 "variant": plan["variant"],
                 "n": plan["n"],
