@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dprepro import escape
 from dprepro.analysis.compare import (
     ALPHA,
     BEYOND,
@@ -191,7 +192,7 @@ def _csv_rows(path: Path) -> list[dict[str, str]]:
         raise UserError(f"The table {path} cannot be read ({error}): make it again.") from None
     if any(None in row or None in row.values() for row in rows) or (rows and "verdict" not in rows[0]):
         raise UserError(f"The table {path} is damaged or none of dprepro: make it again.")
-    return rows
+    return [{column: escape.uncell(text) for column, text in row.items()} for row in rows]
 
 
 def _about(row: Mapping[str, str]) -> str:

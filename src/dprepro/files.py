@@ -14,12 +14,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dprepro import digests
+from dprepro import digests, escape
 from dprepro.errors import UserError
 from dprepro.owner import check_owner, host
 
 if TYPE_CHECKING:
     import numpy as np
+    import pandas as pd
 
 # The earliest date a zip archive can hold: archives must not remember when they were written.
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -68,6 +69,16 @@ def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
 def write_text(path: str | os.PathLike[str], text: str) -> None:
     """Write `text` as UTF-8 to `path` atomically."""
     write_bytes(path, text.encode())
+
+
+def write_table(path: str | os.PathLike[str], frame: pd.DataFrame, *, float_format: str | None = None) -> None:
+    """Write a table as CSV; its texts are on one line each, and none is a formula to a spreadsheet."""
+
+    def shown(value: Any) -> Any:
+        return escape.cell(escape.one_line(value)) if isinstance(value, str) else value
+
+    texts = {name: frame[name].map(shown) for name in frame.columns if frame[name].dtype.kind not in "biuf"}
+    write_text(path, frame.assign(**texts).to_csv(index=False, float_format=float_format))
 
 
 def write_json(path: str | os.PathLike[str], content: Any) -> None:

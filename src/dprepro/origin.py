@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from dprepro.escape import one_line
 from dprepro.provenance import NO_CHECKOUT, commit, machine
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def module_for(package: str, target: str, kind: str) -> ModuleType:
 
 def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return data, sizes, privacy, variant and replicates."""
-    titles = " and ".join(sorted({facts["title"] for facts in metadata["datasets"].values()}))
+    titles = one_line(" and ".join(sorted({facts["title"] for facts in metadata["datasets"].values()})))
     variants = " and ".join(sorted(frame["variant"].unique()))
     sizes = f"n = {span(frame['n'])}, d = {span(frame['d'])}"
     known = sorted(frame["delta"].unique())
@@ -66,7 +67,8 @@ def made_line(metadata: Mapping[str, Any], separator: str = "; ") -> str:
 
 def problem_line(metadata: Mapping[str, Any]) -> str:
     """Return loss, regulariser, constraint and preprocessing in words."""
-    preparations = " ".join(f"{facts['title']}: {facts['preprocessing']}" for facts in metadata["datasets"].values())
+    told = (f"{facts['title']}: {facts['preprocessing']}" for facts in metadata["datasets"].values())
+    preparations = one_line(" ".join(told))
     if "problem" not in metadata:
         problems = " ".join(_sweep_problem(key, problem) for key, problem in metadata["settings"].items())
         return f"{problems} Preprocessing, where parameters in the text are those by default: {preparations}"

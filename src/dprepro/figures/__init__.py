@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from dprepro import escape
 from dprepro.origin import module_for
 
 
@@ -23,6 +24,6 @@ def draw(target: str, data: Path, out: Path) -> None:
         drawn, caption = module.figure(frame, metadata)
         style.save(drawn, out)
     gaps = incomplete_lines(metadata)
-    write_text(out.with_suffix(".md"), f"{caption}\n\n{gaps}\n" if gaps else f"{caption}\n")
+    write_text(out.with_suffix(".md"), escape.markdown(f"{caption}\n\n{gaps}\n" if gaps else f"{caption}\n"))
     made_from, incomplete = {"data": metadata["digest"]}, metadata["incomplete"]
     write_publication(out, ("png", "pdf", "svg", "md"), made_from=made_from, incomplete=incomplete)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
+from html import escape, unescape
 
 from dprepro.report.markup import Html, join, tag
 from dprepro.report.tables import plain_table
@@ -110,16 +110,16 @@ def inline(text: str) -> Html:
     """Return running text as HTML: code, strong words, links as their text (there is nothing to go to offline)."""
     pieces, end = [], 0
     for match in _INLINE.finditer(text):
-        pieces.append(escape(text[end : match.start()]))
+        pieces.append(escape(unescape(text[end : match.start()])))
         kind = str(match.lastgroup)
-        pieces.append(inline(match[kind]) if kind == "link" else tag(kind, match[kind]))
+        pieces.append(inline(match[kind]) if kind == "link" else tag(kind, unescape(match[kind])))
         end = match.end()
-    return Html("".join([*pieces, escape(text[end:])]))
+    return Html("".join([*pieces, escape(unescape(text[end:]))]))
 
 
 def plain(text: str) -> str:
     """Return running text without its marks, as for the description of an image."""
-    return _INLINE.sub(lambda match: str(match[str(match.lastgroup)]), text)
+    return unescape(_INLINE.sub(lambda match: str(match[str(match.lastgroup)]), text))
 
 
 def render(parts: Sequence[Block], level: int) -> Html:

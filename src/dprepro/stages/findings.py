@@ -14,7 +14,7 @@ import pandas as pd
 
 from dprepro.arrays import get_backend
 from dprepro.errors import UserError
-from dprepro.files import write_publication, write_text
+from dprepro.files import write_publication, write_table, write_text
 from dprepro.findings import DRAWN, Finding, Question, abg23, klt25, markdown, records, told
 from dprepro.origin import made_line, origin_here
 from dprepro.stages.collect import write_collected
@@ -40,7 +40,7 @@ def write_findings(paper: str, out: Path, data: Path | None = None) -> None:
         raise UserError(f"No figure shows the findings on {paper}: leave out --data.")
     # Everything here is computed with NumPy, in double precision.
     origins = [origin_here(get_backend("cpu", "float64"))]
-    write_text(out, pd.DataFrame(records(found)).to_csv(index=False))
+    write_table(out, pd.DataFrame(records(found)))
     write_text(out.with_suffix(".md"), markdown(f"{paper.upper()}: findings", found, made_line({"origins": origins})))
     write_publication(out, ("csv", "md"), made_from={}, incomplete=[])
     if data is not None:

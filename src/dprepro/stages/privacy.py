@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from dprepro import digests, labels
+from dprepro import digests, escape, labels
 from dprepro.errors import UserError
-from dprepro.files import read_record, write_publication, write_text
+from dprepro.files import read_record, write_publication, write_table, write_text
 from dprepro.origin import incomplete_lines
 from dprepro.tables import markdown_table
 
@@ -85,9 +85,9 @@ def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path, gaps
         ("certificates", certified, "Certificates: claimed and accounted epsilon of every run", privacy.certificates),
         ("audit", audited, "Audits: claimed, accounted and proven epsilon", privacy.audits),
     ):
-        write_text(out / f"{name}.csv", frame.to_csv(index=False, float_format="%.10g"))
+        write_table(out / f"{name}.csv", frame, float_format="%.10g")
         parts = (markdown_table(frame, title), incomplete, f"{_NOTE} {origin}")
-        write_text(out / f"{name}.md", "\n\n".join(filter(None, parts)) + "\n")
+        write_text(out / f"{name}.md", escape.markdown("\n\n".join(filter(None, parts)) + "\n"))
         with style.applied():
             style.save(draw(frame), out / f"{name}.png")
         suffixes = ("csv", "md", "png", "pdf", "svg")

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dprepro import digests
+from dprepro import digests, escape
 from dprepro.costs import read_cost
 from dprepro.errors import UserError
 from dprepro.files import read_publication, read_record, write_sealed
@@ -38,8 +38,8 @@ def write_report(spec: Mapping[str, Any], results: Path, errata: Path, out: Path
         raise UserError(f"The report goes to {out}, which is no .html file: give such a name.")
     contents = read_contents(spec, results, errata, gaps)
     facts = {"made_from": contents.made_from, "incomplete": list(contents.gaps), "digest": digests.BLANK.decode()}
-    # In HTML only the end of a script must not stand in it.
-    text = json.dumps(facts, sort_keys=True).replace("</", "<\\/")
+    # Neither the end of a script may stand in it, nor the beginning of a comment or of another script.
+    text = json.dumps(facts, sort_keys=True).replace("<", "\\u003c")
     end = f'<script type="application/json" id="made-from">{text}</script>\n</body>'
     write_sealed(out, end.join(page(contents).rsplit("</body>", 1)))
 
@@ -212,7 +212,7 @@ def _rows(path: Path, *columns: str) -> list[dict[str, str]]:
     for row in rows:
         if None in row or None in row.values():
             raise UserError(f"The file {path} has a row of another length than its head: remove it and make it again.")
-    return rows
+    return [{column: escape.uncell(cell) for column, cell in row.items()} for row in rows]
 
 
 def _bytes(path: Path) -> bytes:

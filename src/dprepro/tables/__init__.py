@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dprepro import escape
 from dprepro.origin import module_for
 
 if TYPE_CHECKING:
@@ -18,15 +19,15 @@ if TYPE_CHECKING:
 
 def write(target: str, data: Path, out: Path) -> None:
     """Write the table `target` from a collected table."""
-    from dprepro.files import write_publication, write_text
+    from dprepro.files import write_publication, write_table, write_text
     from dprepro.stages.collect import read_collected
 
     frame, metadata = read_collected(data)
     module = module_for(__name__, target, metadata["kind"])
     rows = module.table(frame, metadata)
     above = module.summary(rows, frame, metadata) if hasattr(module, "summary") else ""
-    write_text(out, rows.to_csv(index=False, float_format="%.10g"))
-    write_text(out.with_suffix(".md"), _markdown(rows, frame, metadata, above))
+    write_table(out, rows, float_format="%.10g")
+    write_text(out.with_suffix(".md"), escape.markdown(_markdown(rows, frame, metadata, above)))
     write_text(out.with_suffix(".tex"), _latex(rows, frame, metadata))
     made_from, incomplete = {"data": metadata["digest"]}, metadata["incomplete"]
     write_publication(out, ("csv", "md", "tex"), made_from=made_from, incomplete=incomplete)
@@ -46,7 +47,7 @@ def markdown_rows(rows: pd.DataFrame) -> str:
     """Return a table in Markdown."""
     header = "| " + " | ".join(rows.columns) + " |"
     rule = "|" + " --- |" * len(rows.columns)
-    cells = [[_cell(value).replace("|", "\\|") for value in row] for row in rows.itertuples(index=False)]
+    cells = [[escape.markdown_cell(_cell(value)) for value in row] for row in rows.itertuples(index=False)]
     body = ["| " + " | ".join(row) + " |" for row in cells]
     return "\n".join([header, rule, *body])
 
@@ -64,13 +65,13 @@ def _latex(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any])
     from dprepro.origin import data_line, made_line
 
     lines = [
-        f"% {data_line(frame, metadata)}",
-        f"% {made_line(metadata)}",
+        f"% {escape.one_line(data_line(frame, metadata))}",
+        f"% {escape.one_line(made_line(metadata))}",
         f"\\begin{{tabular}}{{{'l' * len(rows.columns)}}}",
         "\\hline",
-        " & ".join(_escape(str(column)) for column in rows.columns) + " \\\\",
+        " & ".join(escape.latex(str(column)) for column in rows.columns) + " \\\\",
         "\\hline",
-        *(" & ".join(_escape(_cell(value)) for value in row) + " \\\\" for row in rows.itertuples(index=False)),
+        *(" & ".join(escape.latex(_cell(value)) for value in row) + " \\\\" for row in rows.itertuples(index=False)),
         "\\hline",
         "\\end{tabular}",
     ]
@@ -83,9 +84,3 @@ def _cell(value: Any) -> str:
             return f"{value:.0f}"
         return "" if value != value else f"{value:.4g}"
     return str(value)
-
-
-def _escape(text: str) -> str:
-    for character in "&%_#$":
-        text = text.replace(character, f"\\{character}")
-    return text.replace("^", "\\^{}").replace("<", "$<$").replace(">", "$>$")
