@@ -163,7 +163,7 @@ def test_a_hostile_label_reaches_the_report_and_the_comparison_as_it_was_given(r
     label = HOSTILE.format_map({})
     rows = _rows(results / "tables/trial.csv")
     assert {row["method"] for row in rows} == {label}
-    above, below = _around(results / "tables/trial.md", rows)
+    _, below = _around(results / "tables/trial.md", rows)
     assert below
     assert any(label in place.about for place in read_results(results).numbers)
     text = (results / "tables/trial.csv").read_text()
