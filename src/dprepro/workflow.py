@@ -44,6 +44,14 @@ def code(
     return _with_files(digest(modules), files)
 
 
+def content(path: str | os.PathLike[str]) -> str:
+    """Return the digest of a file outside of the results; nothing of one that cannot be read, as its job will say."""
+    try:
+        return hashlib.sha256(Path(path).read_bytes()).hexdigest()[:16]
+    except OSError:
+        return ""
+
+
 def _with_files(modules: str, files: Iterable[Path]) -> str:
     """Return a digest of modules, with files that stand in a result as they are, if any: every byte counts."""
     parts = [path.name.encode() + path.read_bytes() for path in sorted(files)]

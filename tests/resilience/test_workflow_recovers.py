@@ -138,6 +138,25 @@ def test_results_from_the_future_do_not_stop_it_and_it_comes_to_rest(ready: Tiny
     assert again.sentences == []
 
 
+def test_a_users_files_from_the_future_do_not_stop_the_report_and_keep_their_time(ready: Tiny) -> None:
+    config = ready.folder / CONFIG
+    audit = "audit: {algorithms: [dp_gd], replicates: 200, settings: [{variant: certified, epsilon: [1]}]}\n"
+    config.write_text(config.read_text() + audit)
+    future = time.time() + 86400.0
+    errata = ready.folder / "docs/fidelity.md"
+    files = [errata, config, *(ready.folder / "config").rglob("*.*"), *(ready.folder / "workflow").rglob("*.*")]
+    for path in files:
+        os.utime(path, (future, future))
+    made = ready.snakemake("report", config=CONFIG)
+    assert made.code == 0, made.text
+    assert "Nothing to be done" in ready.snakemake("report", config=CONFIG).text
+    assert {path.stat().st_mtime for path in files} == {errata.stat().st_mtime}
+    assert errata.stat().st_mtime > time.time() + 80000.0
+    errata.write_text(errata.read_text() + "\nAnother remark.\n")
+    os.utime(errata, (1.0, 1.0))
+    assert ready.planned("report", config=CONFIG) == ["Writing the report"], "it is the content that counts"
+
+
 @needs_mounts
 def test_a_read_only_folder_of_results_is_refused_before_the_first_job(ready: Tiny) -> None:
     (ready.folder / TABLE).unlink()

@@ -15,7 +15,7 @@ from dprepro.owner import VARIABLE, stamp
 from dprepro.recovery import begin, explain, only_looks, tell
 from dprepro.status import expected_jobs
 from dprepro.sweeps import needs_minimum, optimum_name
-from dprepro.workflow import code, take_no_gpu, use_this_interpreter
+from dprepro.workflow import code, content, take_no_gpu, use_this_interpreter
 
 use_this_interpreter()
 # Jobs end with the Snakemake that started them, on a cluster with the one on their node.
