@@ -51,6 +51,18 @@ def test_it_writes_what_it_says_and_says_what_to_do(kind: str, run: Run, here: P
     assert [line[12:] for line in outcome.out.splitlines() if "xtensions" in line.lower()] == ways, "to be copied"
 
 
+@pytest.mark.parametrize("words", [("new", "loss", "first_try"), ("solve", "--help"), ("list", "--help")], ids=" ".join)
+def test_it_is_told_that_such_files_are_code(
+    words: tuple[str, ...], run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "400")
+    try:
+        said = run(*words).out
+    except SystemExit:
+        said = capsys.readouterr().out
+    assert "files in extension folders are Python code and run with your rights: use only folders you trust" in said
+
+
 def test_without_a_path_it_writes_into_extensions(run: Run, here: Path) -> None:
     assert run("new", "loss", "first_try").code == 0
     assert (here / "extensions/losses/first_try.py").is_file()

@@ -103,7 +103,9 @@ def _add(commands: Any, name: str, command: Callable[[argparse.Namespace], None]
 
 def _add_extensions(parser: Any) -> None:
     """Add the option of every command that looks for algorithms, datasets, losses or experiments by name."""
-    said = "a folder with files of your own; may be given again, and adds to DPREPRO_EXTENSIONS"
+    from dprepro.extensions import TRUST
+
+    said = f"a folder with files of your own; may be given again, and adds to DPREPRO_EXTENSIONS; {TRUST}"
     parser.add_argument("--extensions", action="append", type=Path, default=[], metavar="FOLDER", help=said)
 
 

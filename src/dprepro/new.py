@@ -90,4 +90,4 @@ def next_steps(kind: str, folder: Path, files: list[Path]) -> list[str]:
         "loss": f"loss: {name} in an experiment, or --loss {name}",
         "experiment": f"experiments: [{name}] in a configuration, then snakemake --cores 2 {name}",
     }
-    return [*lines, f"then        {tried[kind]}"]
+    return [*lines, f"then        {tried[kind]}", f"note        {extensions.TRUST}"]
