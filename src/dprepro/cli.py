@@ -334,17 +334,30 @@ def _list(options: argparse.Namespace) -> None:
         print(line)
 
 
+def _line_or_reason(name: str, line: Callable[[str], str]) -> str:
+    """Return the line of a name or, where its file is not available, why."""
+    from dprepro.extensions import Unavailable
+
+    try:
+        return line(name)
+    except Unavailable as reason:
+        return f"{name:<22} not available: {reason}"
+
+
 def _algorithm_lines() -> list[str]:
     from dprepro.algorithms import get_algorithm, names, own
 
-    found = [get_algorithm(name) for name in names()]
     mine = own()
-    lines = [
-        f"{algorithm.name:<12} {algorithm.paper:<6} {algorithm.title:<12} "
-        f"letters: {', '.join(algorithm.letters)}; needs: {', '.join(sorted(algorithm.needs))}"
-        f"{_own_mark(mine, algorithm.name)}"
-        for algorithm in found
-    ]
+
+    def line(name: str) -> str:
+        algorithm = get_algorithm(name)
+        return (
+            f"{algorithm.name:<12} {algorithm.paper:<6} {algorithm.title:<12} "
+            f"letters: {', '.join(algorithm.letters)}; needs: {', '.join(sorted(algorithm.needs))}"
+            f"{_own_mark(mine, algorithm.name)}"
+        )
+
+    lines = [_line_or_reason(name, line) for name in names()]
     wrapped = "jl_<name>    ABG23  the JL method around any that needs no set; letters: k, rank, clip and those of NAME"
     return [*lines, wrapped, *_peer_lines()]
 
@@ -376,18 +389,23 @@ def _own_mark(mine: Mapping[str, Path], name: str) -> str:
 def _dataset_lines() -> list[str]:
     from dprepro.datasets import info, names, own
 
-    facts, mine = [info(name) for name in names()], own()
-    return [
-        f"{f.name:<22} {f.rows or 'any':>7} x {f.features or 'any':<4} {f.title}{_own_mark(mine, f.name)}"
-        for f in facts
-    ]
+    mine = own()
+
+    def line(name: str) -> str:
+        f = info(name)
+        return f"{f.name:<22} {f.rows or 'any':>7} x {f.features or 'any':<4} {f.title}{_own_mark(mine, f.name)}"
+
+    return [_line_or_reason(name, line) for name in names()]
 
 
 def _loss_lines() -> list[str]:
     from dprepro.losses import facts, get_loss, names, own
 
     mine = own()
-    lines = [f"{name:<20} {facts(get_loss(name))}{_own_mark(mine, name)}" for name in names()]
+    lines = [
+        _line_or_reason(name, lambda name: f"{name:<20} {facts(get_loss(name))}{_own_mark(mine, name)}")
+        for name in names()
+    ]
     return [*lines, "moreau:BETA:LOSS     convex, smooth; the Moreau envelope of a convex loss made of straight lines"]
 
 

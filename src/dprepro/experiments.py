@@ -161,13 +161,15 @@ def load_experiments(config: Mapping[str, Any], folder: Path = CONFIG) -> list[A
 
 
 def _check_own_files() -> None:
-    """Import every file of the extension folders: a mistake in one should not wait for its job."""
+    """Import every file of the extension folders that is there: a mistake in one should not wait for its job."""
     from dprepro import algorithms, datasets, losses
 
     for name in algorithms.own():
-        algorithms.get_algorithm(name)
+        with _left_to_its_jobs():
+            algorithms.get_algorithm(name)
     for name in losses.own():
-        losses.get_loss(name)
+        with _left_to_its_jobs():
+            losses.get_loss(name)
     datasets.own()
 
 
@@ -360,9 +362,10 @@ def _check_curves(spec: Mapping[str, Any], where: str) -> None:
     """Check what a schema cannot know: registered algorithms with their letters, and datasets."""
     _check_problem(spec, f"In {where}")
     for entry, algorithm in spec["algorithms"].items():
-        _check_method(algorithm, where, f"algorithms.{entry}")
-        with _naming(f"In {where}: algorithms.{entry}.parameters"):
-            _letters_checked(algorithm, algorithm.get("parameters", {}))
+        with _left_to_its_jobs():
+            _check_method(algorithm, where, f"algorithms.{entry}")
+            with _naming(f"In {where}: algorithms.{entry}.parameters"):
+                _letters_checked(algorithm, algorithm.get("parameters", {}))
     for dataset in spec["datasets"]:
         _check_dataset(dataset, where, dataset.get("parameters", {}))
 
@@ -374,13 +377,14 @@ def _check_sweeps(spec: Mapping[str, Any], where: str) -> None:
         if "delta_power" not in problem and "delta" not in spec:
             raise UserError(f"In {where}: problems.{key} has no delta_power and the experiment no delta; add one.")
     for entry, method in spec["methods"].items():
-        _check_method(method, where, f"methods.{entry}")
+        with _left_to_its_jobs():
+            _check_method(method, where, f"methods.{entry}")
         for name in method.get("problems", ()):
             if name not in spec["problems"]:
                 hint = _suggest(name, list(spec["problems"]))
                 raise UserError(f"In {where}: unknown problem {name!r} in methods.{entry}.problems; {hint}")
         for letters in candidates(method):
-            with _naming(f"In {where}: methods.{entry}"):
+            with _left_to_its_jobs(), _naming(f"In {where}: methods.{entry}"):
                 _letters_checked(method, letters)
         if set("{}") & set(method["label"]):
             raise UserError(
@@ -407,7 +411,8 @@ def _check_swept(problem: Mapping[str, Any], where: str, place: str) -> None:
         raise UserError(f"{place}.base has no epsilon; add one.")
     if "delta_power" in problem and ROWS not in problem["base"]:
         raise UserError(f"{place}.base has no n, which delta_power needs; add one.")
-    _check_metric(problem, place)
+    with _left_to_its_jobs():
+        _check_metric(problem, place)
     if problem["dataset"].get("repeated") and not _is_population(problem):
         raise UserError(f"{place}.dataset is repeated, which needs a population_* dataset; drop repeated.")
     _check_timed(problem, place)
@@ -569,7 +574,7 @@ def _check_problem(problem: Mapping[str, Any], where: str) -> None:
     from dprepro.geometry import get_set
     from dprepro.losses import get_loss
 
-    with _naming(f"{where}: loss"):
+    with _left_to_its_jobs(), _naming(f"{where}: loss"):
         get_loss(problem["loss"])
     with _naming(f"{where}: constraint"):
         get_set(problem["constraint"])
@@ -615,8 +620,10 @@ def _check_dataset(dataset: Mapping[str, Any], where: str, parameters: Mapping[s
 
     if dataset["name"] not in datasets.names():
         hint = _suggest(dataset["name"], datasets.names())
-        raise UserError(f"In {where}: unknown dataset {dataset['name']!r}; {hint}")
-    with _naming(f"In {where}: datasets"):
+        lost = ", ".join(map(extensions.shown, datasets.unavailable().values()))
+        unless = f" (it may be in {lost}, which cannot be read)" if lost else ""
+        raise UserError(f"In {where}: unknown dataset {dataset['name']!r}{unless}; {hint}")
+    with _left_to_its_jobs(), _naming(f"In {where}: datasets"):
         datasets.check_parameters(dataset["name"], parameters)
 
 
@@ -625,8 +632,15 @@ def _naming(where: str) -> Iterator[None]:
     """Put the place in the configuration before the sentence of a `UserError`."""
     try:
         yield
+    except extensions.Unavailable:
+        raise
     except UserError as error:
         raise UserError(f"{where}: {error}") from None
+
+
+def _left_to_its_jobs() -> contextlib.suppress:
+    """Go on where an own file is not available: what needs it fails with the sentence, and all else is made."""
+    return contextlib.suppress(extensions.Unavailable)
 
 
 def _check_label(algorithm: Mapping[str, Any], where: str) -> None:

@@ -34,6 +34,18 @@ _PACKAGE = "dprepro_extension_"
 _PROGRAM = Path(__file__).parent
 
 
+class Unavailable(UserError):
+    """An own file, or what it reads when it is imported, is not there or not readable: a link that leads nowhere, say.
+
+    Only what needs the file fails for it; any other mistake in a file is refused before the first job.
+    """
+
+
+def readable(path: Path) -> bool:
+    """Whether there is a file that this process may read."""
+    return path.is_file() and os.access(path, os.R_OK)
+
+
 def use(paths: Iterable[str | os.PathLike[str]]) -> None:
     """Put folders before those in use already, for this process and what it starts; paths are relative to here."""
     wanted = [*(_filled(Path(path)) for path in paths), *folders()]
@@ -115,16 +127,23 @@ def load(path: Path) -> ModuleType:
     try:
         path.read_bytes()
     except OSError as error:
-        raise UserError(
+        raise Unavailable(
             f"The file {shown(path)} cannot be read ({error.strerror}): put a Python file there, or remove it."
         ) from None
     try:
         module = importlib.import_module(module_of(path))
     except (Exception, SystemExit) as error:
         place = place_of(error) or shown(path)
-        raise UserError(f"The file {shown(path)} cannot be imported: {told(error)} at {place}; correct it.") from error
+        kind = Unavailable if _lacks_a_file(error) else UserError
+        raise kind(f"The file {shown(path)} cannot be imported: {told(error)} at {place}; correct it.") from error
     _refuse_changed(module.__name__.partition(".")[0])
     return module
+
+
+def _lacks_a_file(error: BaseException) -> bool:
+    """Whether an own file could not be imported for want of another file: data, or a helper beside it."""
+    helper = isinstance(error, ModuleNotFoundError) and str(error.name).startswith(_PACKAGE)
+    return helper or isinstance(error, OSError)
 
 
 class _Source(SourceFileLoader):
@@ -187,7 +206,7 @@ def file_of(module: str) -> Path | None:
     if folder is None or not rest:
         return None
     place = folder.joinpath(*rest.split("."))
-    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if path.is_file()), None)
+    return next((path for path in (place.with_suffix(".py"), place / "__init__.py") if readable(path)), None)
 
 
 def folder_of(path: Path) -> Path | None:

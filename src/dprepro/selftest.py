@@ -73,7 +73,8 @@ class Outcome:
 
 def checks(device: str = "auto") -> list[Check]:
     """Return all checks in their order; `device` is the one that the backend is checked on, as in `get_backend`."""
-    shipped = [name for name in datasets.names() if datasets.info(name).sha256]
+    available = [name for name in datasets.names() if name not in datasets.unavailable()]
+    shipped = [name for name in available if datasets.info(name).sha256]
     return [
         Check("environment: Python and packages", check_packages),
         Check("environment: BLAS threads", check_threads),

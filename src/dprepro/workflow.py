@@ -66,7 +66,7 @@ def _data_files(dataset: str) -> list[Path]:
 
     path = datasets.own().get(dataset)
     beside = path.parent.glob(f"{path.stem}.*") if path else ()
-    return sorted(file for file in beside if file.is_file() and file != path)
+    return sorted(file for file in beside if extensions.readable(file) and file != path)
 
 
 def own_files(stage: str, **names: str) -> dict[str, list[dict[str, str]]]:

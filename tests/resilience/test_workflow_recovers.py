@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -16,7 +18,9 @@ from tiny import CONFIG, RUNS, TABLE, Tiny
 from workflow.conftest import CRASHED, KILLED
 
 from dprepro import files
+from dprepro.experiments import read_yaml
 from dprepro.files import read_publication
+from dprepro.new import create
 from dprepro.verification import lines, verify
 
 pytestmark = pytest.mark.workflow
@@ -136,6 +140,32 @@ def test_results_from_the_future_do_not_stop_it_and_it_comes_to_rest(ready: Tiny
     again = ready.makes_all()
     assert "Nothing to be done" in again.text
     assert again.sentences == []
+
+
+def test_an_unlinked_dataset_fails_its_own_jobs_and_all_else_is_made(tiny: Tiny, made: Tiny) -> None:
+    (dataset, _) = create("dataset", "linked", tiny.folder / "mine")
+    (tiny.folder / "mine/experiments").mkdir()
+    trial = read_yaml(tiny.folder / "config/experiments/wyx17_fig1.yaml")
+    trial |= {"datasets": [{"name": "linked", "rows": 100}], "epsilon": [1], "replicates": 3, "tile": 8}
+    trial |= {"algorithms": {"dp-gd": {"label": "DP-GD", "algorithm": "dp_gd", "parameters": {"T": 5}}}}
+    (tiny.folder / "mine/experiments/trial.yaml").write_text(json.dumps(trial))
+    text = (tiny.folder / CONFIG).read_text().replace("[wyx17_fig1]", "[trial, wyx17_fig1]")
+    (tiny.folder / CONFIG).write_text(f"extensions: [mine]\n{text}")
+    kept = dataset.rename(tiny.folder / "kept.py")
+    dataset.symlink_to("unplugged.py")
+    outcome = tiny.snakemake("tables", config=CONFIG)
+    assert outcome.code == 1
+    assert "dprepro: The file mine/datasets/linked.py cannot be read (No such file or directory): put a" in outcome.text
+    assert re.search(r"Failed: 1 of \d+ jobs failed", outcome.text)
+    for name, path in made.files("tables/wyx17_fig1.csv").items():
+        assert (tiny.results / name).read_bytes() == path.read_bytes()
+    assert not (tiny.results / "tables/trial.csv").exists()
+    dataset.unlink()
+    kept.rename(dataset)
+    again = tiny.snakemake("tables", config=CONFIG)
+    assert again.code == 0, again.text
+    assert (tiny.results / "tables/trial.csv").exists()
+    assert not any("wyx17_fig1" in job for job in again.jobs)
 
 
 def test_a_users_files_from_the_future_do_not_stop_the_report_and_keep_their_time(ready: Tiny) -> None:

@@ -16,6 +16,7 @@ import pkgutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from dprepro import extensions
@@ -31,7 +32,7 @@ _LABEL_VALUES: dict[str, tuple[float, ...]] = {"classification": (-1.0, 1.0), "r
 
 def names() -> list[str]:
     """Return the names of all datasets in alphabetical order."""
-    return sorted(_definitions())
+    return sorted({*_definitions(), *unavailable()})
 
 
 def info(name: str) -> DatasetInfo:
@@ -94,12 +95,36 @@ def module_of(name: str) -> str:
 
 def own() -> dict[str, Path]:
     """Return the files of the user's own datasets by the names of these."""
-    return {name: path for name, (_, path) in _own(extensions.files(extensions.DATASETS)).items()}
+    return {**unavailable(), **{name: path for name, (_, path) in _own(_available()).items()}}
+
+
+def unavailable() -> dict[str, Path]:
+    """Return the own files that are not available; each is taken to define the dataset that it is called after."""
+    there, mine = set(_available()), _own(_available())
+    files = (path for path in extensions.files(extensions.DATASETS) if path not in there)
+    return {path.stem: path for path in files if path.stem not in built_in() and path.stem not in mine}
+
+
+def _available() -> tuple[Path, ...]:
+    return tuple(path for path in extensions.files(extensions.DATASETS) if _is_available(path))
+
+
+def _is_available(path: Path) -> bool:
+    try:
+        _loaded(path)
+    except extensions.Unavailable:
+        return False
+    return True
+
+
+@functools.cache
+def _loaded(path: Path) -> ModuleType:
+    """Return the module of an own file, which is imported once; one that is not available is tried again."""
+    return extensions.load(path)
 
 
 def _definitions() -> Mapping[str, Definition]:
-    files = extensions.files(extensions.DATASETS)
-    mine = {name: definition for name, (definition, _) in _own(files).items()}
+    mine = {name: definition for name, (definition, _) in _own(_available()).items()}
     return {**built_in(), **mine}
 
 
@@ -117,7 +142,7 @@ def _own(files: tuple[Path, ...]) -> Mapping[str, tuple[Definition, Path]]:
     found: dict[str, tuple[Definition, Path]] = {}
     for path in files:
         where = f"The file {extensions.shown(path)}"
-        definitions = getattr(extensions.load(path), "DATASETS", None)
+        definitions = getattr(_loaded(path), "DATASETS", None)
         if not isinstance(definitions, tuple | list) or not definitions:
             raise UserError(f"{where} defines no DATASETS: end it with DATASETS = (Definition(...),).")
         for definition in definitions:
@@ -155,6 +180,8 @@ def _definition(name: str) -> Definition:
     try:
         return _definitions()[name]
     except KeyError:
+        if path := unavailable().get(name):
+            _loaded(path)  # which says why it is not
         near = difflib.get_close_matches(str(name), names(), n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise UserError(f"There is no dataset {name!r}: {hint}choose one of {', '.join(names())}.") from None

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dprepro import algorithms
+from dprepro import algorithms, extensions
 from dprepro.analysis.intervals import mean_interval, worst_members
 from dprepro.analysis.rates import exponent
 from dprepro.errors import RunFailed, UserError
@@ -248,7 +248,10 @@ def missing(rows: pd.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
 
 def obstacle(name: str, settings: Sequence[Mapping[str, Any]]) -> str:
     """Return why an algorithm does not run on an instance, given with and without a ball, or that it is left out."""
-    algorithm = algorithms.get_algorithm(name)
+    try:
+        algorithm = algorithms.get_algorithm(name)
+    except extensions.Unavailable:
+        return "as its file is not available"
     specs = [_spec(setting) for setting in settings]
     lacking = min((algorithm.needs - spec.properties for spec in specs), key=len)
     if lacking:
