@@ -435,6 +435,18 @@ def test_registered_names_and_labels_are_checked_with_suggestions(
     assert str(path[0]).removesuffix("s") in text
 
 
+@pytest.mark.parametrize("name", ["a {b}", "a*", "a?", "[a]", "a\\b", "a\nb", "-n", "--forceall", " "])
+def test_a_results_folder_whose_name_is_a_pattern_or_an_option_is_refused(
+    name: str, refusal: Callable[[str, dict[str, Any]], str]
+) -> None:
+    assert "results is " in refusal("config", changed("config", ("results",), name))
+
+
+@pytest.mark.parametrize("name", ["our results", 'it\'s "ours"', "ergebnisse/für uns", "/tmp/結果"])
+def test_a_results_folder_may_have_any_other_name(name: str, load: Callable[..., Any]) -> None:
+    assert load({**GOOD_CONFIG, "results": name})
+
+
 TITLES = [
     ("curves", ("paper",)),
     ("curves", ("title",)),

@@ -15,7 +15,7 @@ rule dataset:
     message:
         "Preparing dataset {wildcards.dataset}"
     shell:
-        "python -m dprepro dataset --spec {params.spec} --out {output.npz} > {log} 2>&1"
+        "python -m dprepro dataset --spec {params.spec} --out {output.npz:q} > {log:q} 2>&1"
 
 
 rule optimum:
@@ -43,4 +43,4 @@ rule optimum:
     message:
         "Finding the non-private optimum of {wildcards.experiment} on {wildcards.dataset}"
     shell:
-        "python -m dprepro optimum --spec {params.spec} --data {input.npz} --out {output} > {log} 2>&1"
+        "python -m dprepro optimum --spec {params.spec} --data {input.npz:q} --out {output:q} > {log:q} 2>&1"

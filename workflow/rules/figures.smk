@@ -32,4 +32,4 @@ rule figure:
     message:
         "Drawing {wildcards.experiment}"
     shell:
-        "python -m dprepro figure {wildcards.experiment} --data {input} --out {output.png} > {log} 2>&1"
+        "python -m dprepro figure {wildcards.experiment} --data {input:q} --out {output.png:q} > {log:q} 2>&1"

@@ -41,7 +41,7 @@ rule paper_findings:
     message:
         "Holding the claims of {wildcards.paper} against what can be computed"
     shell:
-        "python -m dprepro findings {wildcards.paper} --out {output.csv} {params.data} > {log} 2>&1"
+        "python -m dprepro findings {wildcards.paper} --out {output.csv:q} {params.data} > {log:q} 2>&1"
 
 
 # The same, and a table of what figures show, from the same computation.
@@ -61,7 +61,7 @@ use rule paper_findings as drawn_findings with:
         paper="|".join(paper for paper, figures in FINDINGS.items() if figures) or "(?!)",
     params:
         code=code("findings", dataset="population_valley"),
-        data=lambda wildcards, output: f"--data {output.data}",
+        data=lambda wildcards, output: shlex.join(["--data", output.data]),
 
 
 rule findings_figure:
@@ -94,4 +94,4 @@ rule findings_figure:
     message:
         "Drawing {wildcards.paper}_{wildcards.figure}"
     shell:
-        "python -m dprepro figure {wildcards.paper}_{wildcards.figure} --data {input} --out {output.png} > {log} 2>&1"
+        "python -m dprepro figure {wildcards.paper}_{wildcards.figure} --data {input:q} --out {output.png:q} > {log:q} 2>&1"

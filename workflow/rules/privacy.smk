@@ -18,7 +18,7 @@ rule audit_algorithm:
     message:
         "Auditing {wildcards.algorithm}"
     shell:
-        "python -m dprepro audit-stage --spec {params.spec} --out {output} > {log} 2>&1"
+        "python -m dprepro audit-stage --spec {params.spec} --out {output:q} > {log:q} 2>&1"
 
 
 rule privacy_tables:
@@ -56,7 +56,7 @@ rule privacy_tables:
     message:
         "Writing the tables of certificates and audits"
     shell:
-        "python -m dprepro privacy --plans {input.plans} {input.sweeps} --audits {input.audits} --out {output.certificates} > {log} 2>&1"
+        "python -m dprepro privacy --plans {input.plans:q} {input.sweeps:q} --audits {input.audits:q} --out {output.certificates:q} > {log:q} 2>&1"
 
 
 rule privacy:

@@ -22,8 +22,8 @@ rule report_page:
     message:
         "Writing the report"
     shell:
-        "python -m dprepro report --spec {params.job:q} --results {params.results} --errata {params.errata}"
-        " --out {output} > {log} 2>&1"
+        "python -m dprepro report --spec {params.job:q} --results {params.results:q} --errata {params.errata}"
+        " --out {output:q} > {log:q} 2>&1"
 
 
 rule report:

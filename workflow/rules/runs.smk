@@ -22,7 +22,7 @@ rule certify:
     message:
         "Certifying {wildcards.experiment}: {wildcards.job}"
     shell:
-        "python -m dprepro certify --spec {params.job:q} --facts {input.facts} --out {output.plan} > {log} 2>&1"
+        "python -m dprepro certify --spec {params.job:q} --facts {input.facts:q} --out {output.plan:q} > {log:q} 2>&1"
 
 
 rule run:
@@ -48,8 +48,8 @@ rule run:
     message:
         "Running {wildcards.experiment}: {wildcards.job}"
     shell:
-        "python -m dprepro run --plan {input.plan} --data {input.data} --out {output.npz}"
-        " --sources {params.code} > {log} 2>&1"
+        "python -m dprepro run --plan {input.plan:q} --data {input.data:q} --out {output.npz:q}"
+        " --sources {params.code} > {log:q} 2>&1"
 
 
 rule collect:
@@ -73,4 +73,4 @@ rule collect:
     message:
         "Collecting the runs of {wildcards.experiment}"
     shell:
-        "python -m dprepro collect --runs {input.runs} --optima {input.optima} --out {output} > {log} 2>&1"
+        "python -m dprepro collect --runs {input.runs:q} --optima {input.optima:q} --out {output:q} > {log:q} 2>&1"

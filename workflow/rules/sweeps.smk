@@ -21,7 +21,7 @@ rule optima:
     message:
         "Finding the minima of {wildcards.experiment}: {wildcards.optima}"
     shell:
-        "python -m dprepro optima --spec {params.job:q} --out {output} > {log} 2>&1"
+        "python -m dprepro optima --spec {params.job:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule sweep:
@@ -46,13 +46,13 @@ rule sweep:
     params:
         job=job_file,
         spec=lambda wildcards: of_value(jsonable(sweep_of(wildcards).spec)),
-        optima=lambda wildcards, input: " ".join(["--optima", *input.optima]) if input.optima else "",
+        optima=lambda wildcards, input: shlex.join(["--optima", *input.optima]) if input.optima else "",
         code=sweep_code,
     message:
         "Sweeping {wildcards.experiment}: {wildcards.job}"
     shell:
-        "python -m dprepro sweep --spec {params.job:q} {params.optima} --out {output.npz}"
-        " --sources {params.code} > {log} 2>&1"
+        "python -m dprepro sweep --spec {params.job:q} {params.optima} --out {output.npz:q}"
+        " --sources {params.code} > {log:q} 2>&1"
 
 
 rule collect_sweeps:
@@ -76,7 +76,7 @@ rule collect_sweeps:
     message:
         "Collecting the sweeps of {wildcards.experiment}"
     shell:
-        "python -m dprepro collect-sweeps --runs {input.runs} --claims {params.claims} --out {output} > {log} 2>&1"
+        "python -m dprepro collect-sweeps --runs {input.runs:q} --claims {params.claims} --out {output:q} > {log:q} 2>&1"
 
 
 rule collect_parts:
@@ -100,5 +100,5 @@ rule collect_parts:
     message:
         "Collecting the parts of {wildcards.experiment}"
     shell:
-        "python -m dprepro collect-parts --data {input} --paper {params.paper} --title {params.title}"
-        " --out {output} > {log} 2>&1"
+        "python -m dprepro collect-parts --data {input:q} --paper {params.paper} --title {params.title}"
+        " --out {output:q} > {log:q} 2>&1"

@@ -31,4 +31,4 @@ rule table:
     message:
         "Writing the table of {wildcards.experiment}"
     shell:
-        "python -m dprepro table {wildcards.experiment} --data {input} --out {output.csv} > {log} 2>&1"
+        "python -m dprepro table {wildcards.experiment} --data {input:q} --out {output.csv:q} > {log:q} 2>&1"

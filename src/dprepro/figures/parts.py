@@ -15,6 +15,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from dprepro import origin
 from dprepro.analysis.rates import WIDEST
+from dprepro.errors import UserError
 from dprepro.figures import style
 from dprepro.figures.sweeps import line_name, small_print
 from dprepro.tables import parts as measured
@@ -40,6 +41,11 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     """Return the figure and its caption: a line per method, a column per axis of the sweeps."""
     rows = _with_names(_telling(measured.exponents(measured.table(frame, metadata))))
     columns = list(dict.fromkeys(rows["axis"]))
+    if not columns:
+        raise UserError(
+            f"No part of {metadata['title']!r} has an exponent that a figure can show: claim exponents of its methods, "
+            "or sweep over more values with more replicates."
+        )
     names = _names(rows, metadata)
     # Names are measured at the resolution at which they are saved: it changes their width.
     dpi = plt.rcParams["savefig.dpi"]
