@@ -111,6 +111,7 @@ def test_the_certificate_says_what_is_claimed_and_what_is_accounted(algorithm: s
         "tight", "theorem", "conditions", "verdict", "events", "caveat", "probability_record_sampled", "epsilon_lower",
         "noise_ratio", "delta_at_claimed_epsilon", "accountant_version", "epsilon_advanced_composition", "drawn_by",
         "plan_digest",
+        "constant_set_here",
     }  # fmt: skip
     assert (certificate["algorithm"], certificate["variant"]) == (algorithm, "published")
     assert (certificate["epsilon_claimed"], certificate["delta"]) == (2.0, 1e-4)

@@ -179,6 +179,10 @@ def account_record(options: Any) -> dict[str, Any]:
     return {**certify(plan), "plan": plan.to_json()}
 
 
+def _certain(epsilon: float) -> str:
+    return f"{epsilon:.6g}, attained by some two data sets" if epsilon > 0.0 else "not known for this loss"
+
+
 def account_report(record: dict[str, Any]) -> str:
     """Return a certificate as a few lines of text."""
     plan = record["plan"]
@@ -190,7 +194,7 @@ def account_report(record: dict[str, Any]) -> str:
         *_evaluations(plan["gradient_evaluations"], plan["function_evaluations"]),
         f"claimed epsilon      {record['epsilon_claimed']:g} at delta = {record['delta']:g}, {record['adjacency']}",
         f"accounted epsilon    {record['epsilon_accounted']:.6g} ({record['accountant']})",
-        f"certainly at least   {record['epsilon_lower']:.6g} for the worst query with these sensitivities",
+        f"certainly at least   {_certain(record['epsilon_lower'])}",
         f"delta at the claim   {record['delta_at_claimed_epsilon']:.4g}",
         f"noise ratio          {record['noise_ratio']:.4g} (this noise over the smallest certified noise)",
         f"P(record sampled)    {record['probability_record_sampled']:.4g}",

@@ -443,7 +443,12 @@ def test_the_published_noise_with_c_1_is_not_private_and_with_c_8_breaks_the_con
         spends = {c: account(planned("spiderboost", spec_of(n), c=c).events, 1e-5).epsilon for c in (1.0, 8.0)}
         assert spends[1.0] > 3.5
         assert spends[8.0] < 0.5
-    assert certify(planned("spiderboost", spec_of(1000), c=1.0))["verdict"].startswith("not private as published")
+    linear, curved = (
+        certify(planned("spiderboost", spec_of(1000, loss=loss), c=1.0)) for loss in ("huber:1", "welsch")
+    )
+    # The phases' gradients alone; of a loss that is nowhere linear no data sets are known that attain as much.
+    assert linear["verdict"].startswith("not private as published with c = 1, set here (epsilon at least")
+    assert curved["verdict"].startswith("not certified (accounted epsilon")
     for variant, c in (("published", 8.0), ("certified", 1.0)):
         plan = planned("spiderboost", spec_of(1000), c=c, variant=variant)
         stated = plan.conditions[0]

@@ -346,13 +346,13 @@ class spec_only:
         self.spec = ProblemSpec(n, 300, loss or Logistic(), Regularizer(), constraint or L1Ball(40.0))
 
 
-def test_acc_md_as_published_is_not_private():
+def test_acc_md_as_published_is_not_certified_whatever_the_noise():
     problem = ball_problem()
     published = planned("dp_acc_md", problem, T=10)
     assert published.noise == "mirror"
     certificate = certify(published)
     assert certificate["epsilon_accounted"] == math.inf
-    assert certificate["verdict"].startswith("not private as published")
+    assert certificate["verdict"] == "not certified (a data-dependent quantity was used without noise)"
     assert not certificate["conditions"][0]["holds"]
     with pytest.raises(UserError, match="used without noise"):
         planned("dp_acc_md", problem, variant="certified", T=10, noise="mirror")

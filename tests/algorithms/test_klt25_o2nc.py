@@ -943,7 +943,7 @@ def test_published_multi_pass_noise_with_constant_one_is_not_private():
     certain = gaussian_epsilon(2.0 / math.sqrt(math.log(1e6)), 1e-6)
     assert 2.2 < certain < small["epsilon_accounted"]
     assert small["epsilon_lower"] == pytest.approx(certain)
-    assert small["verdict"] == f"not private as published (epsilon at least {certain:.4g})"
+    assert small["verdict"] == f"not private as published with c = 1, set here (epsilon at least {certain:.4g})"
     assert large["epsilon_accounted"] < 1.0
 
 

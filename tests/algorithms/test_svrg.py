@@ -248,8 +248,9 @@ def test_published_noise_of_the_anchored_algorithm_has_the_form_of_equation_3():
     assert plan.sigma == pytest.approx(0.02 * math.sqrt(4 * 30 * log / 0.2) / (200 * 0.5))
     assert plan.sigma_anchor == pytest.approx(math.sqrt(4 * log / 0.8) / (200 * 0.5))
     anchor, inner = plan.events
-    assert anchor == GaussianEvent("anchor", plan.sigma_anchor, (QueryPart(2.0 / 200, 200, 200),), 4)
-    assert inner == GaussianEvent("inner step", plan.sigma, (QueryPart(0.02 / 5, 5, 200, poisson=True),), 120)
+    assert anchor == GaussianEvent("anchor", plan.sigma_anchor, (QueryPart(2.0 / 200, 200, 200),), 4, attained=False)
+    sampled = (QueryPart(0.02 / 5, 5, 200, poisson=True),)
+    assert inner == GaussianEvent("inner step", plan.sigma, sampled, 120, attained=False)
 
 
 def test_certified_anchors_scale_both_noises_by_one_factor_and_spend_what_they_claim():

@@ -144,16 +144,19 @@ class Schedule:
             return sum(phase.steps for r in self.rounds() for phase in r.phases())
         return sum((r.K_t - 1) * r.n_t for r in self.rounds())
 
-    def events(self, mu: float) -> tuple[Event, ...]:
-        """Return what the rounds release, with noise for `mu` where it is to be calibrated."""
+    def events(self, mu: float, attained: bool) -> tuple[Event, ...]:
+        """Return what the rounds release, with noise for `mu` where it is to be calibrated.
+
+        `attained` says whether some two samples have gradients 2 L0 apart at every point.
+        """
         if self.subroutine == "phased_sgd":
             return (self._releases(mu),)
-        descents = [self._descent(r, mu) for r in self.rounds()]
+        descents = [self._descent(r, mu, attained) for r in self.rounds()]
         if self.data == "all":
             return tuple(descents)
         return (ParallelEvent(ROUNDS, tuple((event,) for event in descents)),)
 
-    def _descent(self, r: Round, mu: float) -> GaussianEvent:
+    def _descent(self, r: Round, mu: float, attained: bool) -> GaussianEvent:
         """Return the K_t - 1 releases of a mean gradient, which a record moves by 2 L0/n_t.
 
         The noise is Lemma D.3's, sigma^2 = c L0^2 K_t ln(1/delta)/(n_t epsilon)^2 with c = 64, T times that where all
@@ -167,7 +170,8 @@ class Schedule:
         else:
             squared = self.c * r.K_t * shares * math.log(1.0 / self.delta)
             sigma = math.sqrt(squared) * self.L0 / (self.n_t * self.epsilon)
-        return GaussianEvent(r.label, sigma, (QueryPart(sensitivity, self.n_t, self.n_t),), r.K_t - 1)
+        part = QueryPart(sensitivity, self.n_t, self.n_t)
+        return GaussianEvent(r.label, sigma, (part,), r.K_t - 1, attained=attained)
 
     def _releases(self, mu: float) -> DisjointGaussianEvent:
         """Return the releases of all phases, each on samples of its own."""

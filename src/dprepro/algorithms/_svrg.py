@@ -133,6 +133,8 @@ class Inner:
                 sigma * self.weight(last),
                 (sampled_part(setting, self.b, self.radius(last), self.sampling), setting.full_part),
                 epochs.steps(first, last),
+                # An epoch begins with differences of zero, and its steps are too short for all of them to turn fully.
+                attained=False,
             )
             for first, last in self._levels()
         )

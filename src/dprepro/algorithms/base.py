@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dprepro.errors import BrokenAlgorithm, UserError, VacuousSetting
 from dprepro.privacy.accounting import check_delta, check_epsilon
@@ -118,6 +118,15 @@ class Setting:
         return QueryPart(2.0 * problem.G / problem.n, problem.n, problem.n)
 
     @property
+    def spread_attained(self) -> bool:
+        """Whether two samples are known whose gradients are 2 G apart at every point.
+
+        They are where the loss is linear with its steepest slope as far as one likes: two samples with opposite rows.
+        A release of gradients then moves by all of its sensitivity, whatever was released before.
+        """
+        return math.isinf(self.problem.loss.linear_radius)
+
+    @property
     def mu(self) -> float:
         """The mu of Gaussian DP that epsilon and delta allow; infinite without noise."""
         return _gaussian_mu(self.epsilon, self.delta) if self.noisy else math.inf
@@ -160,6 +169,8 @@ class Plan:
     conditions: tuple[Condition, ...] = ()
     # Values of one sample's loss, of which only algorithms without gradients make use.
     function_evaluations: int = 0
+    # A constant of the published noise that is not the paper's, such as "c = 1"; see `Letter.constant`.
+    constant_set_here: str = ""
     # The library, with its version, that draws the noise itself; empty where the mechanisms here draw it.
     drawn_by: str = ""
 
@@ -212,8 +223,11 @@ class Algorithm(ABC):
         certifies for its events; `practical` has that noise too, and constants that work at affordable n.
         """
         self.check_needs(setting.problem)
-        plan = self.compute_plan(setting, self.check_letters(overrides))
+        given = self.check_letters(overrides)
+        plan = self.compute_plan(setting, given)
         self._check_plan(plan, setting)
+        if setting.variant == "published" and setting.noisy:
+            plan = dataclasses.replace(plan, constant_set_here=self.constant_set_here(plan, given))
         counts = (("gradient", plan.gradient_evaluations), ("function", plan.function_evaluations))
         letters = ", ".join(sorted(set(self.letters) & {"T", "m"}))
         advice = f"set {letters}, or regularize more" if self.takes_regularizer else f"set {letters}"
@@ -228,6 +242,20 @@ class Algorithm(ABC):
 
             return plan.with_noise(smallest_scale(plan.events, setting.epsilon, setting.delta))
         return plan
+
+    def rules(self, given: Mapping[str, Any]) -> Mapping[str, Letter]:
+        """Return every letter that may be given, with its rule; `given` are checked overrides."""
+        return self.letters
+
+    def constant_set_here(self, plan: Plan, given: Mapping[str, Any]) -> str:
+        """Return the constants of the published noise that are not the paper's, with their values."""
+        own = [
+            name
+            for name, rule in self.rules(given).items()
+            if rule.constant == "set here" or (rule.constant == "stated" and name in given)
+        ]
+        letters = plan.letters()
+        return ", ".join(f"{name} = {letters[name]:.4g}" for name in own)
 
     def anew(self) -> Self:
         """Return a copy to run: what an object keeps in itself, its class apart, must not go into another run."""
@@ -322,6 +350,8 @@ class Letter:
     kind: type
     meaning: str
     choices: tuple[str, ...] = ()
+    # Whether it is a constant of the noise that the paper has, or one whose value is set here in any case.
+    constant: Literal["", "stated", "set here"] = ""
 
     def check(self, algorithm: str, name: str, value: Any) -> Any:
         """Return the value in its proper type or raise `UserError`."""

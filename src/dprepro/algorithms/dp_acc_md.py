@@ -65,7 +65,7 @@ class DPAccMD(Algorithm):
     plan_type = DPAccMDPlan
     letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "steps"),
-        "c": Letter(float, "the open constant of the noise variance, equation (9)"),
+        "c": Letter(float, "the open constant of the noise variance, equation (9)", constant="set here"),
         "C": Letter(float, "the open constant of the number of steps, Theorem 5.4"),
         "noise": Letter(str, "which steps see noise", choices=("mirror", "both")),
         "diameter": Letter(str, "what is taken for ||C||_2", choices=("diameter", "radius")),
@@ -89,7 +89,8 @@ class DPAccMD(Algorithm):
         c = given.get("c", 1.0)
         noise = given.get("noise", defaults.noise)
         sigma = setting.noise(c, T)
-        events: tuple[Event, ...] = (GaussianEvent(STEP, sigma, (setting.full_part,), T),)
+        step = GaussianEvent(STEP, sigma, (setting.full_part,), T, attained=setting.spread_attained)
+        events: tuple[Event, ...] = (step,)
         if noise == "mirror":
             events += (UnprotectedEvent(BARE_STEP, T),)
         return DPAccMDPlan(

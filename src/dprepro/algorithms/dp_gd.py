@@ -60,7 +60,7 @@ class DPGD(Algorithm):
     letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "steps"),
         "eta": Letter(float, "step size, at most 1/L in the theorems"),
-        "c": Letter(float, "the open constant of the noise variance, equation (11)"),
+        "c": Letter(float, "the open constant of the noise variance, equation (11)", constant="set here"),
         "mu": Letter(float, "constant of the Polyak-Lojasiewicz condition, if known; else that of the regularizer"),
         "F0": Letter(float, "bound on F(0) - min F, for the number of steps where no mu is known"),
         "output": Letter(str, "which iterate is returned", choices=("last", "uniform")),
@@ -96,6 +96,8 @@ class DPGD(Algorithm):
                     (setting.full_part,),
                     T,
                     _contraction(setting, eta, smoothness) if release == "last" else 1.0,
+                    # Linear losses make each step a contraction by just that much, unless a projection adds to it.
+                    attained=setting.spread_attained and (release == "all" or "unconstrained" in problem.properties),
                 ),
             ),
             conditions=_conditions(eta * smoothness, release),

@@ -74,7 +74,7 @@ class DPSGD(Algorithm):
         "T": Letter(int, "steps (n^2 in the paper)"),
         "b": Letter(int, "records per step (1 in the paper), the expected number if sampling=poisson"),
         "eta": Letter(float, "constant step size"),
-        "c": Letter(float, "factor of the noise variance, 32 ln(n/delta) in the paper"),
+        "c": Letter(float, "factor of the noise variance, 32 ln(n/delta) in the paper", constant="stated"),
         "D": Letter(float, "distance from the start to a minimiser, for step=inverse_root"),
         "sampling": Letter(str, "how batches are drawn", choices=("fixed", "poisson", ONCE)),
         "step": Letter(str, "step size rule", choices=("inverse", "inverse_root", "constant")),
@@ -111,7 +111,7 @@ class DPSGD(Algorithm):
             rounds=T,
             gradient_evaluations=T * b,
             utility=_utility(setting, D) if problem.loss.convex else None,
-            events=(_event(sampling, sigma, G, b, n, T),),
+            events=(_event(setting, sampling, sigma, b, T),),
             conditions=_conditions(setting, T, b, step, given),
             T=T,
             b=b,
@@ -169,12 +169,13 @@ def _queries(plan: DPSGDPlan, ex: Execution) -> Iterator[tuple[Callable[[Array],
         yield functools.partial(ex.sample_gradient, index=index), z
 
 
-def _event(sampling: str, sigma: float, G: float, b: int, n: int, T: int) -> Event:
+def _event(setting: Setting, sampling: str, sigma: float, b: int, T: int) -> Event:
     """Return the releases: a record of a Poisson batch comes or goes; in a batch of fixed size it is replaced."""
+    n, G, attained = setting.problem.n, setting.problem.G, setting.spread_attained
     if sampling == ONCE:
-        return DisjointGaussianEvent(STEP, (sigma,), (2.0 * G / b,), T)
+        return DisjointGaussianEvent(STEP, (sigma,), (2.0 * G / b,), T, attained)
     part = QueryPart(G / b, b, n, poisson=True) if sampling == "poisson" else QueryPart(2.0 * G / b, b, n)
-    return GaussianEvent(STEP, sigma, (part,), T)
+    return GaussianEvent(STEP, sigma, (part,), T, attained=attained)
 
 
 def _step_rule(setting: Setting, given: Mapping[str, Any]) -> tuple[str, float | None]:

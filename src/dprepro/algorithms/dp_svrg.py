@@ -57,7 +57,7 @@ class DPSVRG(Algorithm):
         "m": Letter(int, "inner steps per epoch"),
         "b": Letter(int, "records per inner step (1 in the paper)"),
         "eta": Letter(float, "step size; with step=bb that of the first epoch"),
-        "c": Letter(float, "the open constant of the noise variance, equation (3)"),
+        "c": Letter(float, "the open constant of the noise variance, equation (3)", constant="set here"),
         "step": Letter(str, "step size rule", choices=("constant", "bb")),
         **LETTERS,
     }

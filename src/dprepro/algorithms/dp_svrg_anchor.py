@@ -74,7 +74,7 @@ class DPSVRGAnchor(Algorithm):
         "b": Letter(int, "records per inner step, the expected number if sampling=poisson"),
         "eta": Letter(float, "step size"),
         "r": Letter(float, "clip radius of one sampled gradient difference"),
-        "c": Letter(float, "the open constant of the noise variance, as in WYX17's equation (3)"),
+        "c": Letter(float, "the open constant of the noise variance, as in WYX17's equation (3)", constant="set here"),
         "share": Letter(float, "share of the squared privacy parameter that goes to the anchors, below 1"),
         "sampling": SAMPLING,
         "anchor": Letter(str, "which point of an epoch is the next anchor", choices=("last", "mean")),
@@ -120,8 +120,9 @@ class DPSVRGAnchor(Algorithm):
             gradient_evaluations=T * (n + 2 * b * m),
             utility=None,
             events=(
-                GaussianEvent(ANCHOR, sigma_anchor, (setting.full_part,), T),
-                GaussianEvent(INNER, sigma, (sampled_part(setting, b, r, sampling),), T * m),
+                GaussianEvent(ANCHOR, sigma_anchor, (setting.full_part,), T, attained=setting.spread_attained),
+                # An epoch begins with differences of zero.
+                GaussianEvent(INNER, sigma, (sampled_part(setting, b, r, sampling),), T * m, attained=False),
             ),
             conditions=(
                 Condition("a theorem covers the noise", False, "the algorithm is not in the paper", privacy=True),

@@ -53,7 +53,7 @@ class DPSVRGPP(Algorithm):
         "m": Letter(int, "half the inner steps of the first epoch"),
         "b": Letter(int, "records per inner step (1 in the paper)"),
         "eta": Letter(float, "step size"),
-        "c": Letter(float, "the open constant of the noise variance, equation (6)"),
+        "c": Letter(float, "the open constant of the noise variance, equation (6)", constant="set here"),
         **LETTERS,
     }
 

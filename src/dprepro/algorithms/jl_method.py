@@ -21,7 +21,16 @@ from dprepro.algorithms import AUDITED_BASE, get_algorithm
 from dprepro.algorithms.base import LARGEST_WORK, Algorithm, Condition, Letter, Plan, Setting, UtilityBound
 from dprepro.errors import UserError, VacuousSetting
 from dprepro.metrics import GRADIENT_NORM, SQUARED_GRADIENT
-from dprepro.privacy.events import ConditionEvent, Event, ObjectivePerturbationEvent, leaves
+from dprepro.privacy.events import (
+    ConditionEvent,
+    DisjointGaussianEvent,
+    Event,
+    GaussianEvent,
+    ObjectivePerturbationEvent,
+    TreeEvent,
+    leaves,
+    replace_leaves,
+)
 from dprepro.problems.erm import ProblemSpec
 
 if TYPE_CHECKING:
@@ -122,6 +131,10 @@ class JLMethod(Algorithm):
             raise UserError(f"{self.name} has no parameter {unknown[0]!r}: it takes {both}.")
         return {"base": base.name, **super().check_letters(own), **base.check_letters(passed)}
 
+    def rules(self, given: Mapping[str, Any]) -> Mapping[str, Letter]:
+        """Return the letters of the embedding and of the wrapped algorithm."""
+        return {**_base(given).letters, **self.letters}
+
     def check_needs(self, problem: ProblemSpec) -> None:
         """Refuse what an embedding does not keep: a constraint, a regularizer, a loss of the vector w itself."""
         super().check_needs(problem)
@@ -147,7 +160,7 @@ class JLMethod(Algorithm):
         def plan_in(k: int, variant: str) -> Plan:
             inner = _embedded(setting, k, clip, variant)
             base.check_needs(inner.problem)
-            return base.compute_plan(inner, letters)
+            return _not_attained(base.compute_plan(inner, letters))
 
         k = given.get("k") or _dimension(setting, base, rank, lambda j: plan_in(j, "published"))
         inner = plan_in(k, setting.variant)
@@ -290,6 +303,17 @@ def _short_rows(setting: Setting, k: int) -> tuple[tuple[Event, ...], tuple[Cond
         privacy=True,
     )
     return (ConditionEvent(SHORT_ROWS, spent),), (condition,)
+
+
+def _not_attained(inner: Plan) -> Plan:
+    """Return the plan with sensitivities that no rows are known to attain: most matrices make rows shorter."""
+
+    def event_of(event: Event) -> Event:
+        if isinstance(event, GaussianEvent | TreeEvent | DisjointGaussianEvent):
+            return dataclasses.replace(event, attained=False)
+        return event
+
+    return dataclasses.replace(inner, events=replace_leaves(inner.events, event_of))
 
 
 def _utility(inner: Plan) -> UtilityBound | None:

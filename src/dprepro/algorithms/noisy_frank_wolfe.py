@@ -62,7 +62,7 @@ class NoisyFrankWolfe(Algorithm):
     plan_type = NoisyFrankWolfePlan
     letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "steps"),
-        "c": Letter(float, "a factor on the square of the published noise scale"),
+        "c": Letter(float, "a factor on the square of the published noise scale", constant="stated"),
         "C": Letter(float, "the constant of the number of steps"),
         "noise": Letter(
             str, "noise on the values of the vertices or on the gradient", choices=(*ON_VERTICES, "gaussian")
@@ -76,6 +76,10 @@ class NoisyFrankWolfe(Algorithm):
         from dprepro.privacy.cases import vertex_case
 
         return vertex_case(50, {"T": 1})
+
+    def constant_set_here(self, plan: Plan, given: Mapping[str, Any]) -> str:
+        """Return c where the noise is Gaussian, of which TTZ15 has none, and elsewhere if it is given."""
+        return f"c = {plan.letters()['c']:.4g}" if "c" in given or plan.letters()["noise"] == "gaussian" else ""
 
     def compute_plan(self, setting: Setting, given: Mapping[str, Any]) -> NoisyFrankWolfePlan:
         """Fill in what is not given: Laplace noise on a polytope, else Gaussian; T by the theorem.
@@ -223,7 +227,7 @@ def _event(setting: Setting, noise: str, sigma: float, T: int) -> Event:
     problem = setting.problem
     if noise in ON_VERTICES:
         return SelectionEvent(VERTEX, noise, sigma, 2.0 * _reach(problem) / problem.n, T)
-    return GaussianEvent(GRADIENT, sigma, (setting.full_part,), T)
+    return GaussianEvent(GRADIENT, sigma, (setting.full_part,), T, attained=setting.spread_attained)
 
 
 def _noise_scale(setting: Setting, noise: str, c: float, T: int) -> float:

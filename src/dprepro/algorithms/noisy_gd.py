@@ -59,7 +59,9 @@ class NoisyGD(Algorithm):
         "T": Letter(int, "steps"),
         "eta": Letter(float, "step size"),
         "a": Letter(float, "multiple of the step size that balances the regret, if eta is not given"),
-        "c": Letter(float, "the constant of the noise variance c G^2 T ln(1/delta) / (n epsilon)^2"),
+        "c": Letter(
+            float, "the constant of the noise variance, c G^2 T ln(1/delta)/(n epsilon)^2", constant="set here"
+        ),
         "D": Letter(float, "distance from the start to a minimiser"),
     }
 
@@ -84,7 +86,7 @@ class NoisyGD(Algorithm):
             rounds=T,
             gradient_evaluations=T * n,
             utility=_utility(setting, D) if "convex" in problem.properties else None,
-            events=(GaussianEvent(STEP, sigma, (setting.full_part,), T),),
+            events=(GaussianEvent(STEP, sigma, (setting.full_part,), T, attained=setting.spread_attained),),
             conditions=(),
             T=T,
             eta=given.get("eta"),

@@ -45,7 +45,9 @@ class NoisyMirrorDescent(Algorithm):
     letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "steps"),
         "eta": Letter(float, "step size in units of the mirror map"),
-        "c": Letter(float, "the constant of the noise variance c G^2 T ln(1/delta) / (n epsilon)^2"),
+        "c": Letter(
+            float, "the constant of the noise variance, c G^2 T ln(1/delta)/(n epsilon)^2", constant="set here"
+        ),
     }
 
     def audit_case(self) -> Case:
@@ -73,7 +75,7 @@ class NoisyMirrorDescent(Algorithm):
                 "sqrt(G_C^2 + ||C||_2^2) G ln(n) / (n epsilon)",
                 _spread(setting) * G * math.log(n) / (n * setting.epsilon),
             ),
-            events=(GaussianEvent(STEP, sigma, (setting.full_part,), T),),
+            events=(GaussianEvent(STEP, sigma, (setting.full_part,), T, attained=setting.spread_attained),),
             conditions=(),
             T=T,
             eta=given.get("eta", _step_size(setting, T, sigma)),

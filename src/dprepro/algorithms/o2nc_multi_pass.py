@@ -103,7 +103,7 @@ class O2NCMultiPass(O2NC):
         "oracle": Letter(str, "what is asked of a sample", choices=tuple(ORACLES)),
         "estimator": Letter(str, "how directions are chosen", choices=(*ZERO_ORDER, "difference_set")),
         "noise": Letter(str, "whether a difference has noise for 2 D or for its distance", choices=NOISE),
-        "c": Letter(float, "the open constant of the published noise: variance proportional to c"),
+        "c": Letter(float, "the open constant of the published noise: variance proportional to c", constant="set here"),
     }
 
     def audit_case(self) -> Case:

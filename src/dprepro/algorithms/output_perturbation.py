@@ -78,6 +78,8 @@ class OutputPerturbation(Algorithm):
         if setting.noisy:
             sigma = math.sqrt(2.0 * math.log(1.25 / setting.delta)) * published / setting.epsilon
         stability = _stability(G, eta, mu, T, n)
+        # Linear losses attain it where no projection brings the points together.
+        attained = setting.spread_attained and "unconstrained" in problem.properties
         return OutputPerturbationPlan(
             **self.plan_head(setting),
             theorem="ZZMW17, output perturbation of gradient descent",
@@ -85,7 +87,7 @@ class OutputPerturbation(Algorithm):
             rounds=1,
             gradient_evaluations=T * n,
             utility=_utility(setting, D),
-            events=(GaussianEvent(RELEASE, sigma, (QueryPart(stability, n, n),), 1),),
+            events=(GaussianEvent(RELEASE, sigma, (QueryPart(stability, n, n),), 1, attained=attained),),
             conditions=_conditions(setting),
             T=T,
             eta=eta,

@@ -86,7 +86,9 @@ class ProxGuidedMD(Algorithm):
         "T": Letter(int, "steps in each round"),
         "rho": Letter(float, "weak convexity, at least that of the loss"),
         "p": Letter(float, "the norm of the constants, 1 <= p <= 2; that of the ball by default"),
-        "c": Letter(float, "the constant of the noise variance c G^2 T ln(1/delta) / (n_r epsilon)^2"),
+        "c": Letter(
+            float, "the constant of the noise variance, c G^2 T ln(1/delta)/(n_r epsilon)^2", constant="set here"
+        ),
         "output": Letter(str, "which point to return", choices=("uniform", "last")),
     }
 
@@ -124,7 +126,7 @@ class ProxGuidedMD(Algorithm):
             rounds=R,
             gradient_evaluations=R * T * n_r,
             utility=_utility(setting, constants),
-            events=(_event(R, T, n_r, sigma, G),),
+            events=(_event(R, T, n_r, sigma, G, setting.spread_attained and G == problem.G),),
             conditions=_conditions(setting, constants, R, n_r),
             R=R,
             T=T,
@@ -175,10 +177,11 @@ def _label(r: int) -> str:
     return f"round {r + 1}"
 
 
-def _event(R: int, T: int, n_r: int, sigma: float, G: float) -> ParallelEvent:
+def _event(R: int, T: int, n_r: int, sigma: float, G: float, attained: bool) -> ParallelEvent:
     """Return the releases of all rounds; replacing a record moves the mean gradient of its round by 2 G / n_r."""
     part = QueryPart(2.0 * G / n_r, n_r, n_r)
-    return ParallelEvent(ROUNDS, tuple((GaussianEvent(_label(r), sigma, (part,), T),) for r in range(R)))
+    rounds = (GaussianEvent(_label(r), sigma, (part,), T, attained=attained) for r in range(R))
+    return ParallelEvent(ROUNDS, tuple((event,) for event in rounds))
 
 
 def _l2_lipschitz(setting: Setting, constants: ProximalSetting) -> float:

@@ -90,7 +90,7 @@ class RecursiveRegularization(Algorithm):
         "K": Letter(int, "points of a round of noisy gradient descent, one more than its steps"),
         "eta": Letter(float, "step size; that of the first phase is a quarter of it"),
         "R": Letter(float, "length of a minimiser, 1 if not given"),
-        "c": Letter(float, "the constant of the noise variance, 64 in Theorem 5.1"),
+        "c": Letter(float, "the constant of the noise variance, 64 in Theorem 5.1", constant="stated"),
     }
 
     def audit_case(self) -> Case:
@@ -123,7 +123,7 @@ class RecursiveRegularization(Algorithm):
         head = self.plan_head(setting)
         schedule = Schedule(**{key: value for key, value in head.items() if key != "algorithm"}, **letters)
         _check(schedule)
-        events = schedule.events(setting.mu)
+        events = schedule.events(setting.mu, setting.spread_attained)
         return RecursivePlan(
             **head,
             **letters,

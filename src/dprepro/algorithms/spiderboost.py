@@ -112,7 +112,7 @@ class SpiderBoost(Algorithm):
         "b1": Letter(int, "records of a phase's gradient, all in the theorem"),
         "b2": Letter(int, "records of a difference, if batches=sampled"),
         "eta": Letter(float, "step size"),
-        "c": Letter(float, "the open constant of the noise: variance proportional to c^2"),
+        "c": Letter(float, "the open constant of the noise: variance proportional to c^2", constant="set here"),
         "F0": Letter(float, "bound on F(0) - min F, 1 if not given"),
         "batches": Letter(str, "whether differences look at all records or at b2", choices=("full", "sampled")),
         "output": Letter(str, "which iterate is returned, a uniformly random one if not given", choices=OUTPUTS),
@@ -136,9 +136,11 @@ class SpiderBoost(Algorithm):
         if b1 > n:
             raise UserError(f"b1 of {self.name} is {b1}, but there are {n} records: give at most {n}.")
         sigma, sigma2 = _noise(setting, c, (first, later), T, q, (b1, b2))
-        events = [GaussianEvent(ANCHOR, sigma, (QueryPart(2.0 * L0 / b1, b1, n),), first)]
+        anchor, variation = QueryPart(2.0 * L0 / b1, b1, n), QueryPart(2.0 * L1 / b2, b2, n)
+        events = [GaussianEvent(ANCHOR, sigma, (anchor,), first, attained=setting.spread_attained)]
         if later:
-            events.append(GaussianEvent(VARIATION, sigma2, (QueryPart(2.0 * L1 / b2, b2, n),), later))
+            # Where gradients are at their steepest all along a run, they do not turn.
+            events.append(GaussianEvent(VARIATION, sigma2, (variation,), later, attained=False))
         eta = given.get("eta", 0.5 / (L1 + problem.regularizer.l2))
         return SpiderBoostPlan(
             **self.plan_head(setting),

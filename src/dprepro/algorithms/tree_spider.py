@@ -126,7 +126,7 @@ class TreeSpider(Algorithm):
                 3.0 * C * _alpha(setting),
             ),
             # The root's is attained by linear losses; both kinds have the same noise for their sensitivity.
-            events=(DisjointGaussianEvent(ESTIMATE, sigmas, sensitivities, T * 2**D),),
+            events=(DisjointGaussianEvent(ESTIMATE, sigmas, sensitivities, T * 2**D, setting.spread_attained),),
             conditions=_conditions(setting, given, (T, b, D), 2.0 * alpha_tilde / L0),
             T=T,
             b=b,

@@ -82,7 +82,7 @@ class Opacus(Peer):
             rounds=T,
             gradient_evaluations=T * b,
             utility=None,
-            events=(GaussianEvent(self.label, sigma, (part,), T),),
+            events=(GaussianEvent(self.label, sigma, (part,), T, attained=setting.spread_attained and C <= problem.G),),
             conditions=(),
             T=T,
             b=b,

@@ -70,15 +70,18 @@ def _lost(privacy: Privacy, papers: Callable[[str], str]) -> Html:
     heading = tag("h3", "Not private as published")
     if not lost:
         return join([heading, tag("p", f"None of {len(published):,} published settings is shown to spend too much.")])
+    named = sum(bool(row["constant_set_here"]) for row in lost)
     sentence = (
-        f"{len(lost):,} of {len(published):,} published settings spend more than they claim (one record replaced; "
-        "constants that a paper leaves open are taken as 1). What each certainly spends:"
+        f"Of {len(published):,} published settings {len(lost):,} spend more than they claim: two data sets are known "
+        f"on which they do (one record replaced). {named:,} of them have a constant of the noise that is not the "
+        "paper's: of another one this says nothing. What each spends, at least:"
     )
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in lost:
         groups.setdefault((papers(row["experiment"]), row["method"]), []).append(row)
     columns = [
-        *(Column("paper", chosen=True), Column("method"), Column("algorithm"), Column("variant"), Column("settings")),
+        *(Column("paper", chosen=True), Column("method"), Column("algorithm"), Column("variant")),
+        *(Column("constant set here"), Column("settings")),
         *(
             Column("epsilon claimed"),
             Column("epsilon spent, at least"),
@@ -95,7 +98,7 @@ def _lost_row(paper: str, method: str, group: Sequence[Row]) -> list[Cell]:
     return [
         Cell(paper),
         Cell(method),
-        *(Cell(_several(group, key)) for key in ("algorithm", "variant")),
+        *(Cell(_several(group, key)) for key in ("algorithm", "variant", "constant_set_here")),
         Cell(len(group), len(group)),
         *(_range(group, key) for key in ("epsilon_claimed", "epsilon_lower")),
         Cell(_times(worst), worst),

@@ -47,6 +47,7 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
                 "epsilon_advanced_composition": certificate["epsilon_advanced_composition"],
                 "conditions_met": all(condition["holds"] for condition in certificate["conditions"]),
                 "accountant": certificate["accountant"],
+                "constant_set_here": certificate["constant_set_here"],
                 "verdict": certificate["verdict"],
                 "single": single,
             }
