@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 
+from dprepro.sweeps import NONSMOOTH
 from dprepro.tables import sweeps
 
 X = (1000.0, 2000.0, 4000.0, 8000.0)
@@ -64,14 +66,16 @@ def test_nothing_is_called_lost_where_the_published_noise_misses_the_bound_too()
 
 
 def test_what_is_called_spent_is_the_lower_bound_where_a_verdict_quotes_one():
-    verdict = "not private as published (epsilon at least 2.45)"
+    verdict = "not private as published with c = 1, set here (epsilon at least 2.45)"
     (text,) = conclusions(line("plain", "fw", "published", -2.0, accounted=5.7, privacy=verdict))
     assert text.endswith("claims epsilon = 1 at delta = 0.001 and spends at least 2.45.")
 
 
 def test_an_upper_bound_is_not_called_spent():
     (text,) = conclusions(line("plain", "fw", "published", -2.0, accounted=3.0, privacy="not certified (...)"))
-    assert text.endswith("claims epsilon = 1 at delta = 0.001 and is accounted at most 3.")
+    assert text.endswith(
+        "claims epsilon = 1 at delta = 0.001 and is accounted 3, an upper bound: what it spends is not known."
+    )
 
 
 def test_the_winner_changes_with_the_numbers_and_equals_are_named():
@@ -88,12 +92,12 @@ def test_the_winner_changes_with_the_numbers_and_equals_are_named():
 
 def test_of_practical_lines_it_is_said_whether_they_show_the_prediction_and_if_not_why():
     shown = conclusions(line("ours", "a", "practical", -2.0))
-    assert "- p: ours (practical) shows the predicted exponent to within 0.05: n^-2.0" in shown[0]
+    assert "- p: ours (practical) agrees with the prediction: n^-2.0" in shown[0]
     assert "predicted n^-2.00." in shown[0]
     (faster,) = conclusions(line("ours", "a", "practical", -2.5))
     assert "is faster than predicted on this instance" in faster
     (alone,) = conclusions(line("ours", "a", "practical", -1.0))
-    assert "misses the prediction by more than 0.05" in alone
+    assert "ours (practical) misses the prediction: n^-1.0" in alone
     assert "no line without noise tells whether noise or schedule is the cause." in alone
     for slope, cause in (
         (-1.02, "the schedule is the cause, not the noise."),
@@ -181,7 +185,7 @@ def test_the_worst_overspend_of_all_axes_is_reported_with_its_own_delta():
     worse = frame.assign(axis="epsilon", epsilon_accounted=3.0, delta=1e-7)
     frame = pd.concat([frame, worse], ignore_index=True)
     (text,) = sweeps.conclusions(sweeps.table(frame, metadata(frame)), frame)
-    assert "claims epsilon = 1 at delta = 1e-07 and is accounted at most 3." in text
+    assert "claims epsilon = 1 at delta = 1e-07 and is accounted 3, an upper bound: what" in text
 
 
 def test_methods_are_compared_at_the_last_point_that_most_of_them_share():
@@ -197,5 +201,53 @@ def test_methods_are_compared_at_the_last_point_that_most_of_them_share():
 def test_failed_runs_stand_beside_the_exponent():
     frame = line("honest", "svrg", "certified", -0.5, failure="F(w) > F(0)")
     rows = sweeps.table(frame, metadata(frame))
-    assert "32 of 32 runs failed" in rows["verdict"].iloc[0]
+    assert rows["verdict"].iloc[0].startswith("32 of 32 runs failed; not reached")
     assert sweeps._wide(rows)["failed"].iloc[0] == "32 of 32"
+
+
+@pytest.mark.parametrize(
+    ("stated", "refused", "failure", "verdict"),
+    [
+        (True, "", "", "agrees: ran"),
+        (False, "", "", "the paper says no; ran"),
+        (False, "it needs a smooth regularizer", "", "agrees: refused: it needs a smooth regularizer"),
+        (True, "it needs a smooth regularizer", "", "the paper says yes; refused: it needs a smooth regularizer"),
+        (None, "", "", "ran"),
+        (True, "", "F(w) > F(0)", "8 of 8 runs failed; agrees: ran"),
+        (None, "", "F(w) > F(0)", "8 of 8 runs failed; ran"),
+    ],
+)
+def test_a_run_with_a_kink_is_held_against_what_the_paper_says_and_is_no_success_if_it_fails(
+    stated, refused, failure, verdict
+):
+    frame = line("ours", "a", "certified", -1.0, failure=failure).assign(axis=NONSMOOTH, refused=refused)
+    frame = frame[frame["axis_value"] == X[0]]
+    found = metadata(frame)
+    found["methods"] = {"ours": {} if stated is None else {"nonsmooth": stated}}
+    assert sweeps.table(frame, found)["verdict"].iloc[0] == verdict
+
+
+@pytest.mark.parametrize("slope", [-2.0, -2.5, -1.0])
+def test_the_sentence_on_a_practical_line_quotes_the_verdict_of_its_row(slope):
+    frame = line("ours", "a", "practical", slope)
+    verdict = sweeps.table(frame, metadata(frame))["verdict"].iloc[0]
+    words = {"agrees": "agrees with the prediction", "faster than the bound": "is faster than predicted"}
+    (sentence,) = conclusions(frame)
+    assert f"ours (practical) {words.get(verdict, 'misses the prediction')}" in sentence
+
+
+def test_an_interval_that_is_too_wide_is_not_said_to_show_anything():
+    rng = np.random.default_rng(1)
+    frame = line("ours", "a", "practical", -2.0)
+    frame["value"] *= np.exp(2.0 * rng.normal(size=len(frame)))
+    assert sweeps.table(frame, metadata(frame))["verdict"].iloc[0] == "too wide to tell"
+    (sentence,) = conclusions(frame)
+    assert "ours (practical) has too wide an interval to tell" in sentence
+
+
+def test_a_line_of_which_all_runs_failed_neither_meets_a_bound_nor_misses_it():
+    lines = (
+        line("plain", "svrg", "published", -2.0, failure="F(w) > F(0)"),
+        line("honest", "svrg", "certified", -0.5, level=9.0),
+    )
+    assert not any("has the bound's" in text for text in conclusions(*lines))

@@ -9,12 +9,16 @@ from dprepro.analysis.intervals import Interval
 from dprepro.analysis.rates import count_verdict, rate_verdict
 from dprepro.report.verdicts import (
     AGREES,
+    BAD,
     BETTER,
     COMPARED,
+    DIFFERS,
     FAILED,
     FURTHER,
+    GOOD,
     MISSED,
     NOTHING,
+    OPEN,
     OTHER,
     counted,
     grouped,
@@ -45,14 +49,22 @@ def interval(middle: float, width: float = 0.02) -> Interval:
         ("3 of 16 replicates failed", FAILED),
         ("1.36e+04 times the best", COMPARED),
         ("above the bound", AGREES),
-        ("above the bound with constant 1", MISSED),
+        ("above the bound with constant 1", COMPARED),
+        ("not to be told from the bound with constant 1", COMPARED),
+        ("ran", NOTHING),
+        ("agrees: ran", AGREES),
+        ("agrees: refused: dp_gd needs a smooth regularizer", AGREES),
+        ("the paper says yes; refused: dp_gd needs a smooth regularizer", DIFFERS),
+        ("4 of 4 runs failed; ran", FAILED),
+        ("32 of 32 runs failed; agrees; not private as published", FAILED),
         ("needs more than were run", NOTHING),
         ("refused: dp_gd needs a smooth regularizer", FAILED),
         ("", NOTHING),
         ("not private as published (accounted epsilon = 5)", "not private"),
         ("not private as published (epsilon at least 2.45)", "not private"),
         ("not certified (accounted epsilon = 5 is an upper bound)", "not certified"),
-        ("conditions of the theorem not met", "not certified"),
+        ("not certified (accounted epsilon = 5 is an upper bound); conditions of the theorem not met", "not certified"),
+        ("not private as published with c = 1, set here (accounted epsilon = 5)", "not private"),
         ("certified, loose (3.16 times more noise than needed)", "certified"),
         ("a verdict that nobody has thought of", OTHER),
     ],
@@ -61,7 +73,9 @@ def test_a_verdict_is_of_the_kind_that_its_first_words_say(verdict, expected):
     assert kind(verdict) == expected
 
 
-@pytest.mark.parametrize("word", [findings.CONTRADICTED, findings.HOLDS, findings.EMPTY, findings.UNDECIDED])
+@pytest.mark.parametrize(
+    "word", [findings.CONTRADICTED, findings.REPAIRED, findings.HOLDS, findings.EMPTY, findings.UNDECIDED]
+)
 def test_findings_are_of_the_kind_of_their_word(word):
     assert kind(f"{word}: so and so") == word
 
@@ -71,10 +85,22 @@ def test_kinds_are_counted_in_one_order_and_other_is_never_coloured_good():
     assert tone(OTHER) == "open"
 
 
+def test_what_fails_is_never_green_and_what_is_only_not_known_never_red():
+    assert tone(kind("4 of 4 runs failed; ran")) == BAD
+    assert tone(kind("agrees: refused: dp_gd needs a smooth regularizer")) == GOOD
+    for verdict in (
+        "ran",
+        "not certified (accounted epsilon = 5 is an upper bound)",
+        "above the bound with constant 1",
+    ):
+        assert tone(kind(verdict)) == OPEN
+    assert tone(kind(f"{findings.REPAIRED}, repaired by twice the bound")) == OPEN
+
+
 def test_sentences_that_miss_are_not_among_those_that_show():
     sentences = [
-        "p: A (practical) shows the predicted exponent to within 0.05: n^-0.43",
-        "p: A (practical) misses the prediction by more than 0.05: n^-0.20",
+        "p: A (practical) agrees with the prediction: n^-0.43",
+        "p: A (practical) misses the prediction: n^-0.20",
         "s: A needs samples as (d)^0.45, private term of the bound 1: grows less than the private term (4 values).",
         "s: A needs samples as (d)^0.98, private term of the bound 1: agrees (4 values of d).",
         "p: A does not beat B up to n = 10; at n = 10 its error is 2 times that.",
@@ -86,7 +112,7 @@ def test_sentences_that_miss_are_not_among_those_that_show():
     found = grouped(sentences)
     assert sorted(sentence for group in found.values() for sentence in group) == sorted(sentences)
     assert found["the prediction is missed"] == [sentences[1]]
-    assert found["the predicted exponent is shown"] == [sentences[0], sentences[3]]
+    assert found["the exponent agrees with the predicted one"] == [sentences[0], sentences[3]]
     assert found["faster than predicted"] == [sentences[2]]
     assert found["a method of the paper does not beat another"] == [sentences[4]]
     assert found["a method of the paper beats another"] == [sentences[5]]

@@ -25,8 +25,10 @@ _LEAD = (
 _HOW_TO_READ = (
     "A verdict compares a measured value, with its 95 % interval, to what the paper states. Agrees: the interval meets "
     "the exponent or bound. Better than the bound: it is below; natural problems are often easier than the worst case. "
-    "Not reached: it is above. Compared: set against another method, not against a statement. A finding holds a claim "
-    "against a computation. Accounted epsilons are upper bounds, audited ones lower bounds."
+    "Not reached: it is above. Compared: set against another method, or against a bound whose constant is not stated. "
+    "A finding holds a claim against a computation. Accounted epsilons are upper bounds, audited ones lower bounds: a "
+    "setting that is not certified may well be private. The papers were read from machine-converted text, in which "
+    "symbols may be lost: a slip that such a loss would make is marked as one that may be our copy's."
 )
 # Columns of the table of all verdicts of a paper.
 _VERDICTS = ("problem", "dataset", "method", "variant", "quantity", "theory", "measured", "verdict")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dprepro.analysis.intervals import mean_interval
+from dprepro.analysis.intervals import Interval, mean_interval
 
 
 def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
@@ -48,7 +48,7 @@ def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
                 "ci_low": interval.low,
                 "ci_high": interval.high,
                 **common,
-                "verdict": _gap_verdict(interval.high, theory, str(first["theory_quantity"]), failed, len(ends)),
+                "verdict": _gap_verdict(interval, theory, str(first["theory_quantity"]), failed, len(ends)),
             }
         )
         records.append(
@@ -84,9 +84,11 @@ def _refused_row(run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _gap_verdict(high: float, theory: float, quantity: str, failed: int, replicates: int) -> str:
+def _gap_verdict(gap: Interval, theory: float, quantity: str, failed: int, replicates: int) -> str:
     if failed:
         return f"{failed} of {replicates} replicates failed"
     if np.isnan(theory):
         return f"the theorem bounds the {quantity}" if quantity else "no bound stated"
-    return "within the bound" if high <= theory else "above the bound with constant 1"
+    if gap.high <= theory:
+        return "within the bound"
+    return "above the bound with constant 1" if gap.low > theory else "not to be told from the bound with constant 1"

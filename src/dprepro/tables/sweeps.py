@@ -277,9 +277,10 @@ def _nonsmooth_row(rows: pd.DataFrame, claims: Mapping[str, Any]) -> dict[str, A
     takes = float(not refused)
     stated = float(claims["nonsmooth"]) if "nonsmooth" in claims else float("nan")
     used = rows[rows["refused"] == ""]
-    verdict = f"refused: {refused}" if refused else _with_remarks("ran", rows)
-    if stated == stated and stated != takes:
-        verdict = f"the paper says {'yes' if stated else 'no'}; {verdict}"
+    said = f"refused: {refused}" if refused else "ran"
+    if not np.isnan(stated):
+        said = f"agrees: {said}" if stated == takes else f"the paper says {'yes' if stated else 'no'}; {said}"
+    verdict = said if refused else _with_remarks(said, rows)
     return _row(_common(rows, used, claims), NONSMOOTH_QUANTITY, stated, Interval(takes, takes, takes), verdict)
 
 
@@ -355,11 +356,15 @@ def _share_of_start(point: pd.DataFrame) -> float:
 
 
 def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
-    """Add what a reader must know beside an exponent: failures, refused points, privacy that does not hold."""
+    """Add what a reader must know beside an exponent: failures, refused points, privacy that does not hold.
+
+    That all runs failed comes first: whatever their numbers say is no success.
+    """
     remarks = [verdict]
     failed = int((rows["failure"] != "").sum())
     if failed:
-        remarks.append(f"{failed} of {len(rows)} runs failed{_not_finite(rows)}")
+        place = 0 if failed == len(rows) else 1
+        remarks.insert(place, f"{failed} of {len(rows)} runs failed{_not_finite(rows)}")
     if (astray := rows[rows["returned"] < 1.0])["axis_value"].nunique():
         at = ", ".join(f"{value:g}" for value in sorted(astray["axis_value"].unique()))
         remarks.append(f"{1.0 - rows['returned'].mean():.0%} of the runs found no leaf to return, at {at}")
@@ -371,8 +376,9 @@ def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
     if len(refused):
         values = ", ".join(f"{value:g}" for value in sorted(refused["axis_value"].unique()))
         remarks.append(f"refused at {values}: {refused['refused'].iloc[0]}")
-    if rows["privacy_verdict"].str.startswith("not private").any():
-        remarks.append(f"not private as {rows['variant'].iloc[0]}")
+    broken = rows["privacy_verdict"][rows["privacy_verdict"].str.startswith("not private")]
+    if len(broken):
+        remarks.append(broken.iloc[0].partition(" (")[0])
     elif rows["privacy_verdict"].str.startswith(("not certified", "conditions")).any():
         remarks.append("not certified")
     return "; ".join(remarks)
