@@ -15,8 +15,10 @@ from dprepro.algorithms import recursive_regularization, tree_spider
 from dprepro.arrays import get_backend
 from dprepro.errors import UserError
 from dprepro.experiments import FINDINGS
-from dprepro.findings import CONTRADICTED, EMPTY, HOLDS, UNDECIDED, Finding, Question, abg23
+from dprepro.findings import CONTRADICTED, EMPTY, HOLDS, OURS, REPAIRED, UNDECIDED, Finding, Question, abg23
+from dprepro.privacy.accounting import account, gaussian_epsilon
 from dprepro.privacy.cases import linear_case
+from dprepro.privacy.certificate import certify
 from dprepro.problems import make_risk
 from dprepro.run import execute
 from dprepro.stages import findings as stage
@@ -42,6 +44,7 @@ CONSTANT_ROW = {
     "kappa_c1": 0.4,
     "kappa_smallest": 2.0,
     "kappa_c8": 16.0,
+    "q_over": 6.0,
 }
 CONSTANT = {"rows": [CONSTANT_ROW, dict(CONSTANT_ROW)]}
 BELOW = {"mean": 0.1, "error": 0.01, "kappa": 2.0}
@@ -54,7 +57,8 @@ RECURSION = {
     "corrected": math.nan,
     "refusal": "Too much work.",
 }
-PHASES = {"rows": [{"n": 1000, "T": 7, "exact": 1.9, "exact_output": 1.8, "spent": 2.0}], "claimed": 1.0}
+PHASES = {"rows": [{"n": 1000, "T": 7, "exact": 1.9, "exact_output": 1.8, "spent": 2.0, "repaired": 0.2, "lemma": 0.1}]}
+PHASES["claimed"] = 1.0
 EMBEDDED = {"rows": [{"n": 1000, "rank": 1, "k": 20, "too_long": 5e-3, "safe_k": 106}], "allowed": 5e-6}
 IDENTITY = {"d": 256, "rows": [{"k": 16, "norm": 5.0, "smallest": 4.9, "claimed": 0.25}]}
 DEVIATION = {"rows": [{"n": 10**4, "deviation": 1.28, "bound": 0.9, "radius": 447.0}], "beta": 1e-6}
@@ -67,26 +71,30 @@ PLANTED = [
     (abg23.judge_tree_bound, TREE_BOUND, {"says_from": [1e5, 1e17]}, EMPTY, UNDECIDED),
     (abg23.judge_tree_bound, TREE_BOUND, {"exceeded": 0.6}, EMPTY, CONTRADICTED),
     (abg23.judge_constant, CONSTANT, {"rows.1.spent_c8": 1.1}, HOLDS, CONTRADICTED),
-    (abg23.judge_phase_length, PHASE_LENGTH, {"rows.1.kappa_smallest": 0.4}, CONTRADICTED, UNDECIDED),
+    (abg23.judge_phase_length, PHASE_LENGTH, {"rows.1.kappa_smallest": 0.4}, f"{REPAIRED}, repaired by q/6", UNDECIDED),
+    (abg23.judge_phase_length, PHASE_LENGTH, {"rows.1.q_over": 8.0}, REPAIRED, f"{REPAIRED}, repaired by q/8"),
+    (abg23.judge_phase_length, PHASE_LENGTH, {"rows.1.q_over": math.inf}, REPAIRED, CONTRADICTED),
     (
         abg23.judge_phase_length,
         PHASE_LENGTH,
         {"rows.0.kappa_smallest": 0.3, "rows.1.kappa_smallest": 0.4},
-        CONTRADICTED,
+        REPAIRED,
         HOLDS,
     ),
     (abg23.judge_recursion, RECURSION, {"printed.evaluations": 1e6, "refusal": ""}, UNDECIDED, HOLDS),
     (abg23.judge_recursion, RECURSION, {"printed.evaluations": 1e6}, UNDECIDED, UNDECIDED),
-    (abg23.judge_phases, PHASES, {"rows.0.exact": 0.5}, CONTRADICTED, UNDECIDED),
-    (abg23.judge_phases, PHASES, {"rows.0.exact": 0.5, "rows.0.spent": 0.9}, CONTRADICTED, HOLDS),
-    (abg23.judge_embedded_rows, EMBEDDED, {"rows.0.too_long": 1e-7}, CONTRADICTED, UNDECIDED),
-    (abg23.judge_embedded_rows, EMBEDDED, {"rows.0.too_long": 1e-12, "rows.0.k": 150}, CONTRADICTED, HOLDS),
+    (abg23.judge_phases, PHASES, {"rows.0.repaired": 1.1}, f"{REPAIRED}, repaired by reading n/T", CONTRADICTED),
+    (abg23.judge_phases, PHASES, {"rows.0.exact": 0.5}, REPAIRED, UNDECIDED),
+    (abg23.judge_phases, PHASES, {"rows.0.exact": 0.5, "rows.0.spent": 0.9}, REPAIRED, HOLDS),
+    (abg23.judge_embedded_rows, EMBEDDED, {"rows.0.too_long": 1e-7}, f"{REPAIRED}, repaired by 5.3 times", UNDECIDED),
+    (abg23.judge_embedded_rows, EMBEDDED, {"rows.0.too_long": 1e-12, "rows.0.k": 150}, REPAIRED, HOLDS),
     (abg23.judge_identity, IDENTITY, {"rows.0.smallest": 0.9}, CONTRADICTED, UNDECIDED),
     (abg23.judge_identity, IDENTITY, {"rows.0.smallest": 0.2, "rows.0.norm": 0.3}, CONTRADICTED, HOLDS),
     (abg23.judge_uniform_deviation, DEVIATION, {"rows.0.deviation": 0.8}, CONTRADICTED, UNDECIDED),
     (abg23.judge_tree_noise, TREE_NOISE, {"rows.0.spent": 1.2}, HOLDS, CONTRADICTED),
-    (abg23.judge_tree_work, TREE_WORK, {"evaluations": 1000}, CONTRADICTED, HOLDS),
-    (abg23.judge_tree_work, TREE_WORK, {"returned": 0.1}, CONTRADICTED, UNDECIDED),
+    (abg23.judge_tree_work, TREE_WORK, {"samples": 1001}, f"{HOLDS} with a difference as one query", CONTRADICTED),
+    (abg23.judge_tree_work, TREE_WORK, {"evaluations": 1000}, f"{HOLDS} with a difference", HOLDS),
+    (abg23.judge_tree_work, TREE_WORK, {"returned": 0.1}, HOLDS, UNDECIDED),
 ]
 
 
@@ -148,7 +156,20 @@ def test_an_empty_bound_names_what_a_run_returns_only_if_every_replicate_does(ed
     assert verdict.endswith("w = 0") == returned
 
 
-def test_a_verdict_outside_the_four_is_no_finding():
+def test_it_is_said_for_which_ranks_rows_are_too_long_and_for_which_that_is_not_known():
+    rows = [
+        {**EMBEDDED["rows"][0], "rank": rank, "k": 20 * rank, "too_long": 10.0 ** -(2 * rank)} for rank in range(1, 7)
+    ]
+    verdict = abg23.judge_embedded_rows({**EMBEDDED, "rows": rows}).verdict
+    assert verdict.endswith("; it fails for rank 1 and 2 and is not shown for rank 3, 4 and 5")
+
+
+def test_a_slip_that_a_lost_symbol_makes_is_said_to_be_perhaps_our_copys():
+    assert OURS in abg23.judge_phases(PHASES).verdict
+    assert OURS not in abg23.judge_phase_length(PHASE_LENGTH).verdict
+
+
+def test_a_verdict_outside_the_five_is_no_finding():
     with pytest.raises(ValueError, match="no verdict"):
         Finding("c", "p", "x", "r", "maybe", {})
 
@@ -192,14 +213,31 @@ def test_no_private_noise_meets_the_condition_on_phases_and_yet_runs_with_the_sm
         assert r["smallest"]["mean"] + 5.0 * r["smallest"]["error"] < r["start"]
         assert r["c8"]["mean"] - 5.0 * r["c8"]["error"] > r["start"]
     finding = abg23.judge_phase_length(numbers)
-    assert finding.verdict.startswith("contradicted; runs with the smallest private c end below the start")
+    assert finding.verdict.startswith("fails as printed, repaired by q/6 for q, which is given up to a constant; runs")
 
 
-def test_phased_sgd_is_not_private_with_the_printed_noise():
-    """Exact on one pair, and so at most what is accounted."""
-    rows = abg23.compute_phases()["rows"]
+def test_phased_sgd_is_private_with_n_over_t_in_the_noise_and_not_with_the_printed_n():
+    """Exact on one pair, and so at most what is accounted. With n/T mu is epsilon/(4 sqrt(ln(1/delta)))."""
+    numbers = abg23.compute_phases()
+    rows = numbers["rows"]
     assert [round(row["exact"], 2) for row in rows] == [1.97, 3.04, 4.15]
+    assert [round(row["spent"], 2) for row in rows] == [2.08, 3.08, 4.17]
     assert all(1.0 < row["exact_output"] <= row["exact"] <= row["spent"] for row in rows)
+    ideal = gaussian_epsilon(1.0 / (4.0 * math.sqrt(math.log(1.0 / abg23.DELTA))), abg23.DELTA)
+    assert all(row["repaired"] == pytest.approx(ideal, rel=0.02) for row in rows)
+    assert all(row["lemma"] < 0.05 for row in rows)
+    verdict = abg23.judge_phases(numbers).verdict
+    assert verdict.startswith("fails as printed, repaired by reading n/T for n, as for NoisyGD")
+    assert verdict.endswith(f"it then spends at most {max(row['repaired'] for row in rows):.3g}")
+
+
+def test_what_is_accounted_of_phases_is_what_the_table_shows():
+    """The table has R = 1; a farther ball costs more rounding."""
+    for row in abg23.compute_phases()["rows"]:
+        shown = certify(abg23.phased_plan(row["n"], 1.0, R=1.0))["epsilon_accounted"]
+        assert (
+            row["spent"] == shown < account(abg23.phased_plan(row["n"], 1.0).events, abg23.DELTA).epsilon * (1 + 1e-9)
+        )
 
 
 @pytest.mark.parametrize(("round_number", "k"), [(1, 1), (1, 2), (1, 4), (7, 1), (7, 4)])
@@ -313,7 +351,8 @@ def test_the_stage_writes_claims_numbers_rules_and_verdicts(tmp_path, monkeypatc
     assert "Computed: by hand." in text
     assert "Verdict: **contradicted at 2**." in text
     assert "Made by commit" in text
-    assert all(f"`{word}`" in text for word in (CONTRADICTED, HOLDS, EMPTY, UNDECIDED))
+    assert all(f"`{word}`" in text for word in (CONTRADICTED, REPAIRED, HOLDS, EMPTY, UNDECIDED))
+    assert "machine-converted text, in which symbols may be lost" in text
 
 
 def _finding(numbers, verdict):

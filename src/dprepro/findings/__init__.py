@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 CONTRADICTED = "contradicted"
+REPAIRED = "fails as printed"
 HOLDS = "holds here"
 EMPTY = "empty"
 UNDECIDED = "not decided"
+# Of a slip that a lost symbol, root or subscript would make.
+OURS = "the slip may be our copy's"
 # The key, among the numbers, of what only figures show: a name to columns of equal length.
 DRAWN = "drawn"
 
@@ -34,7 +37,7 @@ class Finding:
     numbers: Numbers
 
     def __post_init__(self) -> None:
-        if not self.verdict.startswith((CONTRADICTED, HOLDS, EMPTY, UNDECIDED)):
+        if not self.verdict.startswith((CONTRADICTED, REPAIRED, HOLDS, EMPTY, UNDECIDED)):
             raise ValueError(f"no verdict {self.verdict!r}")
 
 
@@ -76,6 +79,14 @@ def records(found: Mapping[str, Finding]) -> list[dict[str, str]]:
     ]
 
 
+def repaired(change: str, *, ours: bool = False) -> str:
+    """Return the verdict of a claim that fails as it is printed and holds here with one change.
+
+    `ours` marks a slip that the conversion of our copy of the paper may have made: a lost symbol, root or subscript.
+    """
+    return f"{REPAIRED}, repaired by {change}" + (f" ({OURS})" if ours else "")
+
+
 def told(numbers: Numbers) -> Numbers:
     """Return the numbers that a reader is told, without what only figures show."""
     return {key: value for key, value in numbers.items() if key != DRAWN}
@@ -92,9 +103,11 @@ def _cell(text: str) -> str:
 
 
 _HOW_TO_READ = (
-    "Every verdict follows from the numbers by the stated rule. `contradicted`: the numbers rule the claim out as it "
-    "is printed, at the settings that were looked at. `holds here`: they agree with it there. `empty`: it is true "
-    "there, and says nothing that is not known without it. `not decided`: the numbers do not reach far enough. What "
-    "follows these words is decided by the numbers too. Neighbours differ in one replaced record. A claim whose "
-    "printed form is contradicted may well hold with other constants."
+    "Every verdict follows from the numbers by the stated rule. `contradicted`: the numbers rule the claim out at the "
+    "settings that were looked at. `fails as printed`: they rule out what is printed, and agree with it after the one "
+    "change that is named. `holds here`: they agree with it there. `empty`: it is true there, and says nothing that is "
+    "not known without it. `not decided`: the numbers do not reach far enough. What follows these words is decided by "
+    "the numbers too. Neighbours differ in one replaced record. A claim that is contradicted may well hold with other "
+    "constants. The papers were read from machine-converted text, in which symbols may be lost: where such a loss "
+    "would make the slip, the verdict says that it may be our copy's."
 )
