@@ -299,6 +299,7 @@ def test_the_name_of_a_curve_is_not_cut_however_long_it_is(name: str, epsilons: 
         | {"gradient_evaluations": 100 * checkpoint, "seconds": 0.01 * checkpoint, "gap": 1.0 / (1 + checkpoint)}
         | {"gap_at_zero": 1.0, "gap_accuracy": 1e-12, "failure": "", "variant": "published", "n": 100, "d": 3}
         | {"epsilon_accounted": epsilon, "privacy_verdict": "certified", "entry": method, "experiment": "one"}
+        | {"tile": 8}
         for method in (name, "DP-GD")
         for epsilon in epsilons
         for checkpoint in range(4)
@@ -308,8 +309,9 @@ def test_the_name_of_a_curve_is_not_cut_however_long_it_is(name: str, epsilons: 
     metadata = {"paper": "WYX17", "title": "A figure", "problem": problem, "origins": [ORIGIN | BACKEND]}
     metadata["datasets"] = {"data": {"title": "Some data", "preprocessing": "none"}}
     with style.applied():
-        found, _ = curves.figure(pd.DataFrame(rows), metadata)
+        found, caption = curves.figure(pd.DataFrame(rows), metadata)
         found.draw_without_rendering()
+    assert "time per replicate when 8 run side by side" in caption, "the width of the runs themselves"
     named = [text for text in found.findobj(Text) if text.get_text() == name]  # type: ignore[attr-defined]
     assert len(named) == 2
     assert all(text.get_window_extent().x1 <= found.bbox.x1 for text in named)

@@ -183,6 +183,23 @@ def test_table_counts_failures_instead_of_averaging_them_away(finished):
     assert row["verdict"] == "1 of 3 replicates failed"
 
 
+@pytest.mark.parametrize(
+    ("theory", "verdict"),
+    [
+        (0.4, "above the bound with constant 1"),
+        (0.5, "not to be told from the bound with constant 1"),
+        (0.6, "within the bound"),
+    ],
+)
+def test_a_gap_is_above_a_bound_only_if_its_interval_is(finished, theory, verdict):
+    from dprepro.tables.curves import table
+
+    frame, metadata = read_collected(finished[4])
+    frame["theory"], frame["theory_quantity"] = theory, "optimality gap"
+    frame["final_gap"] = frame["replicate"].map({0: 0.49, 1: 0.5, 2: 0.51})
+    assert table(frame, metadata)["verdict"].iloc[0] == verdict
+
+
 def test_figure_files_are_byte_identical_when_drawn_again(finished, tmp_path):
     for name in ("one", "two"):
         figures.draw("wyx17_fig1", finished[4], tmp_path / name / "f.png")

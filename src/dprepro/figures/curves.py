@@ -87,6 +87,11 @@ def _reference(grid: np.ndarray, gap_at_zero: float) -> None:
         )  # fmt: skip
 
 
+def _side_by_side(frame: pd.DataFrame) -> str:
+    """Return how many replicates a run has side by side, which its time per replicate depends on."""
+    return " or ".join(str(tile) for tile in sorted(frame["tile"].unique()))
+
+
 def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     accounted = frame.groupby(["method", "epsilon"], sort=False).first().reset_index()
     lines = [
@@ -97,9 +102,9 @@ def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     return "\n".join(
         [
             f"**{metadata['paper']}.** {metadata['title']}. Optimality gap F(w) - F(w*) against gradient evaluations "
-            "(top) and time per replicate when 64 run side by side, evaluation excluded (bottom; CPU time of one "
-            f"thread, or wall time on a GPU). The non-private optimum is known to {accuracy:.1g}; the dashed line is "
-            "the gap at w = 0.",
+            f"(top) and time per replicate when {_side_by_side(frame)} run side by side, evaluation excluded (bottom; "
+            f"CPU time of one thread, or wall time on a GPU). The non-private optimum is known to {accuracy:.1g}; the "
+            "dashed line is the gap at w = 0.",
             "",
             f"{origin.data_line(frame, metadata)}. {origin.problem_line(metadata)}",
             "",

@@ -236,6 +236,7 @@ def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimu
             "gap_accuracy": float(optimum["accuracy"]),
             "failure": np.repeat(failure, checkpoints),
             "seconds": np.tile(np.asarray(record["seconds"]), replicates),
+            "tile": job["tile"],
         }
     )
 
