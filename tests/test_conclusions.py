@@ -27,7 +27,7 @@ def line(method, algorithm, variant, slope, *, level=1.0, accounted=1.0, privacy
                     "gradient_evaluations": 10 * x, "function_evaluations": 0.0,
                     "metric": "optimality gap", "bound_value": np.nan, "refused": "", "failure": failure,
                     "set_here": "", "member": "", "replicate": replicate, "samples": x, "value_at_zero": np.nan,
-                    "returned": np.nan, "runs_from_n": 10.0, "useful_from_n": 99.0,
+                    "returned": np.nan, "tried": "[]", "runs_from_n": 10.0, "useful_from_n": 99.0,
                     "value": level * (x / 1000.0) ** slope * np.exp(0.05 * rng.normal()),
                 }
             )  # fmt: skip
@@ -120,21 +120,37 @@ def test_it_is_said_from_which_n_a_method_of_the_paper_beats_the_others():
     ours, theirs = line("ours", "a", "certified", -2.0, level=4.0), line("theirs", "b", "certified", -1.0, level=1.2)
     frame = pd.concat([ours, theirs], ignore_index=True)
     text = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "ours")), frame))
-    assert "p: ours (certified) beats theirs (certified) from n = 4,000 on (4 n measured)" in text
-    assert "at n = 8,000 its error is 1/2.4 of that." in text
+    assert "p: ours (certified) is ahead of theirs (certified) from n = 4,000 on (4 n measured)" in text
+    assert "at n = 8,000 its error is 1/2.4 of that; neither is tuned." in text
     turned = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "theirs")), frame))
-    assert "p: theirs (certified) does not beat ours (certified) up to n = 8,000" in turned
-    assert "at n = 8,000 its error is 2.4 times that." in turned
+    assert "p: theirs (certified) is not ahead of ours (certified) up to n = 8,000" in turned
+    assert "at n = 8,000 its error is 2.4 times that; neither is tuned." in turned
     level = pd.concat([ours, ours.assign(method="theirs", entry="theirs")], ignore_index=True)
     text = "\n".join(sweeps.conclusions(sweeps.table(level, owned(level, "ours")), level))
-    assert "ours (certified) does not beat theirs (certified)" in text, "equal errors are no win"
+    assert "ours (certified) is not ahead of theirs (certified)" in text, "equal errors are no win"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "words"),
+    [
+        ("[]", "[]", "; neither is tuned."),
+        ("[1, 2]", "[]", "; only ours is tuned."),
+        ("[]", "[1, 2, 3]", "; only theirs is tuned."),
+        ("[1, 2]", "[1, 2, 3]", "; tuned over 2 and 3 candidates."),
+    ],
+)
+def test_a_comparison_says_which_side_is_tuned(ours, theirs, words):
+    lines = line("ours", "a", "certified", -2.0).assign(tried=ours), line("theirs", "b", "certified", -1.0)
+    frame = pd.concat([lines[0], lines[1].assign(tried=theirs)], ignore_index=True)
+    text = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "ours")), frame))
+    assert next(part for part in text.split("\n") if "ahead of" in part).endswith(words)
 
 
 def test_failed_runs_beat_nothing_however_small_their_error_is():
     ours = line("ours", "a", "certified", -2.0, level=0.1, failure="F(w) > F(0)")
     frame = pd.concat([ours, line("theirs", "b", "certified", -1.0)], ignore_index=True)
     text = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "ours")), frame))
-    assert "ours (certified) does not beat theirs (certified) up to n = 8,000" in text
+    assert "ours (certified) is not ahead of theirs (certified) up to n = 8,000" in text
     assert "failed runs at 4 of 4 n" in text
 
 

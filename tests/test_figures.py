@@ -299,7 +299,7 @@ def test_the_name_of_a_curve_is_not_cut_however_long_it_is(name: str, epsilons: 
         | {"gradient_evaluations": 100 * checkpoint, "seconds": 0.01 * checkpoint, "gap": 1.0 / (1 + checkpoint)}
         | {"gap_at_zero": 1.0, "gap_accuracy": 1e-12, "failure": "", "variant": "published", "n": 100, "d": 3}
         | {"epsilon_accounted": epsilon, "privacy_verdict": "certified", "entry": method, "experiment": "one"}
-        | {"tile": 8}
+        | {"tile": 8, "final_gap": 2.0 if method == name and epsilon == 1.0 else 0.5}
         for method in (name, "DP-GD")
         for epsilon in epsilons
         for checkpoint in range(4)
@@ -311,6 +311,8 @@ def test_the_name_of_a_curve_is_not_cut_however_long_it_is(name: str, epsilons: 
     with style.applied():
         found, caption = curves.figure(pd.DataFrame(rows), metadata)
         found.draw_without_rendering()
+    assert "No parameter is tuned" in caption
+    assert f"Ends above w = 0 in the mean: {name} (epsilon = 1)." in caption
     assert "time per replicate when 8 run side by side" in caption, "the width of the runs themselves"
     named = [text for text in found.findobj(Text) if text.get_text() == name]  # type: ignore[attr-defined]
     assert len(named) == 2

@@ -1,4 +1,4 @@
-"""dprepro: differentially private optimization, reproduced with the privacy that was really spent."""
+"""dprepro: differentially private optimization, reproduced with the privacy that is accounted for what ran."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _add_loss(parser: Any) -> None:
 
 
 def _add_account(commands: Any) -> None:
-    parser = _add(commands, "account", _account, "print the plan of an algorithm and what it really spends")
+    parser = _add(commands, "account", _account, "print the plan of an algorithm and what is accounted for it")
     parser.add_argument("algorithm", help="see: dprepro list algorithms")
     parser.add_argument("--n", type=int, required=True, help="number of records")
     parser.add_argument("--d", type=int, required=True, help="number of features")

@@ -103,8 +103,8 @@ def test_sentences_that_miss_are_not_among_those_that_show():
         "p: A (practical) misses the prediction: n^-0.20",
         "s: A needs samples as (d)^0.45, private term of the bound 1: grows less than the private term (4 values).",
         "s: A needs samples as (d)^0.98, private term of the bound 1: agrees (4 values of d).",
-        "p: A does not beat B up to n = 10; at n = 10 its error is 2 times that.",
-        "p: A beats B at every n (3 n measured); at n = 10 its error is 1/2 of that.",
+        "p: A is not ahead of B up to n = 10; at n = 10 its error is 2 times that.",
+        "p: A is ahead of B at every n (3 n measured); at n = 10 its error is 1/2 of that.",
         "Something else.",
         "s: A needs samples as (1/beta)^1.45, private term of the bound 1.5: too wide to tell (2 values of 1/beta).",
         "s: A needs samples as (d)^nan, private term of the bound nan: no exponent to compare (2 values of d).",
@@ -114,7 +114,7 @@ def test_sentences_that_miss_are_not_among_those_that_show():
     assert found["the prediction is missed"] == [sentences[1]]
     assert found["the exponent agrees with the predicted one"] == [sentences[0], sentences[3]]
     assert found["faster than predicted"] == [sentences[2]]
-    assert found["a method of the paper does not beat another"] == [sentences[4]]
-    assert found["a method of the paper beats another"] == [sentences[5]]
-    assert found["too wide to tell"] == [sentences[7]]
+    assert found["a method of the paper is not ahead of another at its setting"] == [sentences[4]]
+    assert found["a method of the paper is ahead of another at its setting"] == [sentences[5]]
+    assert found["too wide an interval or too few values to tell"] == [sentences[7]]
     assert found[FURTHER] == [sentences[6], sentences[8]]

@@ -87,6 +87,19 @@ def _reference(grid: np.ndarray, gap_at_zero: float) -> None:
         )  # fmt: skip
 
 
+def _ends_line(frame: pd.DataFrame) -> str:
+    """Say where curves end above w = 0, where every run starts; parameters of such an experiment are never tuned."""
+    runs = frame.groupby(["method", "epsilon", "replicate"], sort=False)["final_gap"].first()
+    ends = runs.groupby(level=["method", "epsilon"], sort=False).mean()
+    above = ends[ends > float(frame["gap_at_zero"].iloc[0])].reset_index()
+    listed = "; ".join(
+        f"{method} (epsilon = {', '.join(f'{epsilon:g}' for epsilon in rows['epsilon'])})"
+        for method, rows in above.groupby("method", sort=False)
+    )
+    said = f"Ends above w = 0 in the mean: {listed}." if listed else "No curve ends above w = 0 in the mean."
+    return f"No parameter is tuned: another step size or number of steps may end elsewhere. {said}"
+
+
 def _side_by_side(frame: pd.DataFrame) -> str:
     """Return how many replicates a run has side by side, which its time per replicate depends on."""
     return " or ".join(str(tile) for tile in sorted(frame["tile"].unique()))
@@ -107,6 +120,8 @@ def _caption(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
             "dashed line is the gap at w = 0.",
             "",
             f"{origin.data_line(frame, metadata)}. {origin.problem_line(metadata)}",
+            "",
+            _ends_line(frame),
             "",
             origin.failures_line(frame, metadata),
             "",

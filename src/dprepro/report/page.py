@@ -19,16 +19,15 @@ from dprepro.report.tables import Cell, Column, Row, cell_of, results_table, tab
 ASSETS = tuple(Path(__file__).with_name(name) for name in ("report.css", "report.js"))
 _TITLE = "dprepro: differentially private optimization, rerun"
 _LEAD = (
-    "Published algorithms on differentially private optimization, rerun from their papers, with the privacy that was "
-    "really spent beside the privacy that was claimed. All of this page is made from result files; nothing is typed in."
+    "Published algorithms on differentially private optimization, rerun from their papers, with what is accounted of "
+    "the privacy of each run beside what was claimed. All of this page is made from result files; nothing is typed in."
 )
 _HOW_TO_READ = (
     "A verdict compares a measured value, with its 95 % interval, to what the paper states. Agrees: the interval meets "
     "the exponent or bound. Better than the bound: it is below; natural problems are often easier than the worst case. "
     "Not reached: it is above. Compared: set against another method, or against a bound whose constant is not stated. "
     "A finding holds a claim against a computation. Accounted epsilons are upper bounds, audited ones lower bounds: a "
-    "setting that is not certified may well be private. The papers were read from machine-converted text, in which "
-    "symbols may be lost: a slip that such a loss would make is marked as one that may be our copy's."
+    "setting that is not certified may well be private."
 )
 # Columns of the table of all verdicts of a paper.
 _VERDICTS = ("problem", "dataset", "method", "variant", "quantity", "theory", "measured", "verdict")

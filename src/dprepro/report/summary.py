@@ -14,6 +14,10 @@ from dprepro.report.tables import Row, plain_table, verdict_counts
 from dprepro.report.verdicts import grouped
 
 NOT_THE_DEFAULT = "their numbers are not those of the default reproduction"
+CONVERTED = (
+    "The papers were read from machine-converted text, in which symbols may be lost: a slip that such a loss would "
+    "make is marked as one that may be our copy's."
+)
 # Quantities that say what a method costs, not how well it does.
 _COSTS = (
     "gradient evaluations",
@@ -62,6 +66,7 @@ def scope(contents: Contents) -> Html:
         f"In it: {len(contents.experiments)} tables with a figure each on {', '.join(contents.papers)}; "
         f"root seed {contents.setting.seed}; {duration(cpu_seconds(all_jobs(contents)))} of CPU time, preparing data "
         f"not counted. Made by {_commits(all_jobs(contents))}.",
+        CONVERTED,
         *_left_out(contents),
     ]
     return tag("ul", *(tag("li", line) for line in lines))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -170,7 +171,7 @@ def _overspent(rows: pd.DataFrame) -> Iterator[str]:
 
 
 def _overtakes(rows: pd.DataFrame, frame: pd.DataFrame) -> Iterator[str]:
-    """Say from which n the paper's own calibrated methods have a smaller error than the others they are set against."""
+    """Say from which n on the paper's own calibrated methods have a smaller error than those they are set against."""
     ours = rows["source"].str.startswith("this paper")
     own, others = ({(row["method"], row["variant"]) for row in records(rows[kind])} for kind in (ours, ~ours))
     runs = frame[(frame["variant"] != "published") & (frame["axis"] == ROWS) & (frame["refused"] == "")]
@@ -202,11 +203,22 @@ def _overtaking(mine: pd.DataFrame, theirs: pd.DataFrame, problem: str) -> Itera
     if failures := sum(at in failed for at in shared):
         last += f"; failed runs at {failures} of {len(shared)} n"
     names = [_named((line["method"].iloc[0], line["variant"].iloc[0])) for line in (mine, theirs)]
+    last += f"; {_tuning(mine, theirs)}"
     if wins is None:
-        yield f"{problem}: {names[0]} does not beat {names[1]} up to n = {shared[-1][0]:,.0f}; {last}."
+        yield f"{problem}: {names[0]} is not ahead of {names[1]} up to n = {shared[-1][0]:,.0f}; {last}."
     else:
         where = "at every n" if wins == 0 else f"from n = {shared[wins][0]:,.0f} on"
-        yield f"{problem}: {names[0]} beats {names[1]} {where} ({len(shared)} n measured); {last}."
+        yield f"{problem}: {names[0]} is ahead of {names[1]} {where} ({len(shared)} n measured); {last}."
+
+
+def _tuning(mine: pd.DataFrame, theirs: pd.DataFrame) -> str:
+    """Say which of two lines have letters that were chosen from several: what is not tuned says little of a method."""
+    tried = [max(len(json.loads(text)) for text in line["tried"]) for line in (mine, theirs)]
+    if not any(tried):
+        return "neither is tuned"
+    if not all(tried):
+        return f"only {(mine if tried[0] else theirs)['method'].iloc[0]} is tuned"
+    return f"tuned over {tried[0]} and {tried[1]} candidates"
 
 
 def _times(error: float, other: float) -> str:

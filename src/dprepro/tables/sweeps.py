@@ -31,6 +31,8 @@ from dprepro.tables.conclusions import conclusions, rounded
 PER_ROUND = ", divided by the rounds"
 NONSMOOTH_QUANTITY = "takes a non-smooth regularizer"
 _LINE = ["problem", "entry", "variant"]
+# With fewer values of a series an exponent is that of one ratio and agrees with many bounds.
+FEWEST = 3
 # How well the start's error must fit the accuracy that a series names.
 BETA_ROUNDING = 0.01
 _OUTSIDE = {
@@ -207,13 +209,18 @@ def _line_rows(line: _Line, first: _Line) -> Iterator[dict[str, Any]]:
     nothing = float("nan")
     measured = line.growth
     if len(line.needed) > 1:
-        verdict = f"{_growth_verdict(measured.exponent, line.theory)} ({_places(line)})"
+        verdict = _growth_verdict(measured.exponent, line.theory)
+        if len(line.needed) < FEWEST and not np.isnan(line.theory):
+            verdict = "too few values to tell"
+        verdict = f"{verdict} ({_places(line)})"
         yield _row(line.common, f"{SAMPLES}: exponent in {line.axis}", line.theory, measured.exponent, verdict)
     if line is not first and len(line.needed) > 1 and len(first.needed) > 1:
         apart = difference(measured, first.growth)
         theory = line.theory - first.theory
         name = f"{SAMPLES}: exponent along {line.axis} less that of {first.name}"
-        yield _row(line.common, name, theory, apart, _apart_verdict(apart, theory))
+        few = min(len(line.needed), len(first.needed)) < FEWEST and not np.isnan(theory)
+        verdict = "too few values to tell" if few else _apart_verdict(apart, theory)
+        yield _row(line.common, name, theory, apart, verdict)
     for at, found in line.needed.items():
         place = f"at {line.axis} = {at:g}"
         yield _row(line.common, f"{SAMPLES} {place}", nothing, found.samples, _OUTSIDE[found.outside])
