@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 CORES ?= all
 PEERS := .venv-peers
 
-.PHONY: reproduce smoke test coverage mutants test-slurm test-gpu-sources test-peers lint docs pictures bench clean help
+.PHONY: reproduce smoke test coverage mutants test-slurm test-gpu-sources test-peers lint docs pictures costs bench clean help
 
 help:
 	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
@@ -19,6 +19,7 @@ help:
 	@echo "make lint        linters and type checks only"
 	@echo "make docs        the documentation as a site into site/; RESULTS=results shows the figures of that run in its gallery"
 	@echo "make pictures    the figures of the default run in results/ into docs/images/, for the README and the gallery"
+	@echo "make costs       what the jobs of the run in results/ took, from which the time left of others is estimated"
 	@echo "make bench       speed and memory into results/benchmarks/, beside other libraries"
 	@echo "make clean       remove the virtual environment and caches; results stay"
 
@@ -68,6 +69,9 @@ docs: $(VENV)/.installed-docs
 
 pictures: $(VENV)/.installed
 	$(BIN)/python website/pictures.py
+
+costs: $(VENV)/.installed
+	$(BIN)/python benchmarks/costs.py results
 
 # Without the other libraries the benchmark goes on and says so; `make .venv-peers/.installed-peers` shows what is wrong.
 bench: $(VENV)/.installed

@@ -37,6 +37,7 @@ REPLICATES = (1, 16, 64, 256)
 DIMENSIONS = (32, 64, 128, 256)
 SHARES = (8, 4, 2, 1)
 MEMORY_REPLICATES = (64, 256)
+MANY = (10_000, 100_000)
 CASES: dict[str, Callable[..., Job]] = {"full gradient": descent, "one-sample loop": one_sample_loop}
 # Steps of gradient descent: enough that starting a run does not count, and all that its memory needs.
 STEPS = 5
@@ -83,6 +84,17 @@ def _typed(n: int, d: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     return X.astype(dtype), y.astype(dtype)
 
 
+def many_replicates(rounds: int) -> list[Row]:
+    """Return what ten times as many replicates of a tiny problem cost, in proportion: what grows faster shows here."""
+    problem = risk(*records(16, 2), "float64")
+    plan = planned("dp_gd", problem, T=1)
+    found = in_turns(
+        {str(K): cpu(lambda K=K: execute(plan, problem, seed=0, replicates=range(K))) for K in MANY}, rounds
+    )
+    few, many = (found[str(K)] for K in MANY)
+    return [Row("tiny problem", "engine", "ten times the replicates", "times", many / few, "float64", 16, 2, MANY[1])]
+
+
 def memory(n: int) -> list[Row]:
     """Return the peak of a run of noisy gradient descent, by records, replicates and floating-point type."""
     rows: list[Row] = []
@@ -127,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for dtype in DTYPES:
         rows += times("full gradient", dtype, chosen.rows, STEPS, rounds)
         rows += times("one-sample loop", dtype, chosen.rows, chosen.steps // 4, rounds)
-    write_rows(chosen.out / "growth.csv", rows + memory(chosen.rows))
+    write_rows(chosen.out / "growth.csv", rows + many_replicates(3) + memory(chosen.rows))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
-"""What jobs took: from the benchmarks that Snakemake writes, and in words."""
+"""What jobs took: from the benchmarks that Snakemake writes, what they usually take, and in words."""
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import sys
 import time
+from collections import defaultdict
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 
@@ -38,6 +42,39 @@ def read_cost(path: str | os.PathLike[str]) -> Cost:
     except (OSError, ValueError, IndexError):
         return Cost()
     return Cost(*(_number(record.get(key)) for key in ("s", "cpu_time", "max_rss")))
+
+
+def usual_seconds(benchmark: str | os.PathLike[str]) -> float | None:
+    """Return what a job with this benchmark usually takes: by its experiment, else by its kind; None of other kinds."""
+    kind, name = _kind(benchmark)
+    known = _usual().get(kind, {})
+    return known.get(name, sum(known.values()) / len(known)) if known else None
+
+
+def _kind(benchmark: str | os.PathLike[str]) -> tuple[str, str]:
+    """Return the kind of a job, such as `runs`, and its experiment, from .../benchmarks/KIND/EXPERIMENT[/JOB].tsv."""
+    parts = Path(benchmark).with_suffix("").parts
+    kind, name, *_ = (*parts[len(parts) - parts[::-1].index("benchmarks") :], "") if "benchmarks" in parts else ("", "")
+    return kind, name
+
+
+@functools.cache
+def _usual() -> dict[str, dict[str, float]]:
+    """Return the mean seconds of jobs by kind and experiment, in a run of the default configuration."""
+    table = resources.files("dprepro").joinpath("costs.json").read_text(encoding="utf-8")
+    return dict(json.loads(table)["seconds"])
+
+
+def measured(results: Path) -> dict[str, dict[str, float]]:
+    """Return the mean seconds of the jobs of finished results, by kind and experiment, to two digits."""
+    times: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for path in sorted((results / "benchmarks").glob("**/*.tsv")):
+        if (seconds := read_cost(path).seconds) is not None:
+            times[_kind(path)].append(seconds)
+    means: dict[str, dict[str, float]] = defaultdict(dict)
+    for (kind, name), values in sorted(times.items()):
+        means[kind][name] = float(f"{sum(values) / len(values):.2g}")
+    return dict(means)
 
 
 def _number(text: str | None) -> float | None:

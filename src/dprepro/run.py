@@ -715,27 +715,30 @@ def execute(
         )
     if (kernels := problem.backend.kernels) is not None:
         kernels.paths.clear()
-    pieces = []
+    pieces, seconds = [], []
     # A run may diverge: that is seen in its result and reported there, not by warnings from inside.
     with single_blas_thread(), np.errstate(over="ignore", invalid="ignore"):
         judge = problem.with_dtype("float64")
-        for first in sorted({r // tile * tile for r in wanted}):
-            slots = [r if r in set(wanted) else None for r in range(first, first + tile)]
+        for first, group in itertools.groupby(wanted, lambda r: r // tile * tile):
+            mine = set(group)
+            slots = [r if r in mine else None for r in range(first, first + tile)]
             output, ex, problem, judge = _run_tile(plan, problem, judge, seed, slots, metric, radius)
             ex.check(plan)
             used = [slot for slot, replicate in enumerate(slots) if replicate is not None]
             observed = {name: values[used] for name, values in ex.observed().items()}
-            pieces.append((ex.trajectory, _evaluate(judge, ex, problem.backend.to_host(output), used), observed))
-    trajectory, samples_used = pieces[0][0], ex.samples_used
+            pieces.append((*_evaluate(judge, ex, problem.backend.to_host(output), used), observed))
+            seconds.append([point[2] for point in ex.trajectory])
+    # Counts are the same in every tile.
+    trajectory, samples_used = ex.trajectory, ex.samples_used
     return RunResult(
         replicates=np.array(wanted),
-        w=np.concatenate([piece[1][0] for piece in pieces]),
+        w=np.concatenate([piece[0] for piece in pieces]),
         rounds=np.array([point[0] for point in trajectory]),
         gradient_evaluations=np.array([point[1] for point in trajectory]),
-        objective=np.concatenate([piece[1][1] for piece in pieces]),
-        final_objective=np.concatenate([piece[1][2] for piece in pieces]),
-        observed={name: np.concatenate([piece[2][name] for piece in pieces]) for name in pieces[0][2]},
-        seconds=np.sum([[point[2] for point in piece[0]] for piece in pieces], axis=0) / len(wanted),
+        objective=np.concatenate([piece[1] for piece in pieces]),
+        final_objective=np.concatenate([piece[2] for piece in pieces]),
+        observed={name: np.concatenate([piece[3][name] for piece in pieces]) for name in pieces[0][3]},
+        seconds=np.sum(seconds, axis=0) / len(wanted),
         samples_used=samples_used,
         function_evaluations=np.array([point[4] for point in trajectory]),
         cut=problem.backend.cut,

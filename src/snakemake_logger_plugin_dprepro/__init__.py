@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from dprepro.costs import duration, read_cost
+from dprepro.costs import duration, read_cost, usual_seconds
 from dprepro.errors import UserError
 from dprepro.files import write_json
 from dprepro.progress import (
@@ -287,6 +287,7 @@ class LogHandler(LogHandlerBase):
         took = duration(now - tracker.started)
         rest = tracker.total - done - failed
         log = f"; full log in {os.path.relpath(self._log)}" if self._log else ""
+        log = f"{self._where()}{log}"
         if self._stopped:
             # Jobs that were ended in their midst have failed, too, and are made next time like the rest.
             return f"Stopped: {done} of {tracker.total} jobs are done after {took}; the same command goes on{log}"
@@ -297,8 +298,16 @@ class LogHandler(LogHandlerBase):
             )
         if rest:
             return f"Ended: {done} of {tracker.total} jobs are done after {took}{log}"
-        where = f"; results in {self._results}" if self._results else ""
-        return f"Done: {done} jobs in {took}{where}{log}"
+        return f"Done: {done} jobs in {took}{log}"
+
+    def _where(self) -> str:
+        """Say where the results are, and that the report is among them if this run has made it."""
+        if self._results is None:
+            return ""
+        assert self._tracker is not None
+        reported = any(spent.task.rule == "report_page" for spent in self._tracker.finished.values())
+        page = f", all in one page: {self._results / 'report.html'}" if reported else ""
+        return f"; results in {self._results}{page}"
 
 
 def _shortened(record: logging.LogRecord) -> logging.LogRecord:
@@ -311,10 +320,11 @@ def _shortened(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _task(job: dict[str, Any]) -> Task:
-    """Return a job of the plan with the time that it took before; what has no benchmark takes none."""
+    """Return a job of the plan with the time that it took before, else the usual one; without benchmark none."""
     if not job["benchmark"]:
         return Task(job["rule"], 0.0, job["cores"])
-    return Task(job["rule"], read_cost(job["benchmark"]).seconds, job["cores"])
+    earlier = read_cost(job["benchmark"]).seconds
+    return Task(job["rule"], usual_seconds(job["benchmark"]) if earlier is None else earlier, job["cores"])
 
 
 def _failure(record: logging.LogRecord, show_logs: bool) -> str:
