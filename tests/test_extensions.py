@@ -22,7 +22,7 @@ from dprepro.algorithms.base import Setting
 from dprepro.arrays import get_backend, strict_backend
 from dprepro.errors import LedgerMismatch, RunFailed, UserError
 from dprepro.experiments import RULES, TARGETS, audit_jobs, experiment_files, load_config, load_experiments, read_yaml
-from dprepro.geometry import RealSpace
+from dprepro.geometry import RealSpace, get_set
 from dprepro.losses import Logistic, get_loss
 from dprepro.new import create
 from dprepro.privacy.audit import audit
@@ -501,6 +501,31 @@ def test_the_parameter_of_a_loss_may_be_one_by_keyword_only(wish: str, edit: Wri
     keyed = ("@dataclass(frozen=True)", "@dataclass(frozen=True, kw_only=True)")
     edit("losses", "keyed", keyed, ("    name =", "    scale: float = 3.0\n    name ="))
     assert get_loss(wish).scale == (2.0 if ":" in wish else 3.0)  # type: ignore[attr-defined]
+
+
+VECTOR = (
+    ("from dprepro.losses import Loss", "from dprepro.vector_losses import HuberMean"),
+    ("class OwnLoss(Loss)", "class OwnLoss(HuberMean)"),
+    ("def value", "def _value"),
+    ("def core", "def _core"),
+    ("def curvature", "def _curvature"),
+)
+
+
+def test_an_own_loss_of_the_vector_itself_is_none_of_the_inner_product_and_cannot_say_so(edit: Write) -> None:
+    """Objective perturbation is private for losses of <w, x>: a loss that says it is one must be given as one."""
+    edit("losses", "vectorial", *VECTOR)
+    edit("losses", "scalar")
+    edit("losses", "liar", *VECTOR, ("    name =", "    glm = True\n    name ="))
+    plan = algorithms.get_algorithm("objective_perturbation").plan
+
+    def setting(loss: str) -> Setting:
+        return Setting(ProblemSpec(100, 3, get_loss(loss), Regularizer(l2=0.1), get_set(None)), 1.0, 1e-3)
+
+    with pytest.raises(UserError, match="objective_perturbation needs a loss of <w, x>"):
+        plan(setting("vectorial"))
+    assert plan(setting("scalar")).epsilon == 1.0
+    assert_refused(lambda: get_loss("liar"), "has a loss without value: write it")
 
 
 @pytest.mark.parametrize(

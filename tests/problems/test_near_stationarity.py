@@ -173,6 +173,12 @@ def test_the_accuracy_is_checked(monkeypatch):
         near_stationarity(scattered(2), np.zeros((1, 2)))
 
 
+def test_a_loss_that_is_no_function_of_the_inner_product_is_refused():
+    problem = make_problem(loss="huber_mean", regularizer=0.0, constraint="l2_ball:1")
+    with pytest.raises(UserError, match=r"for losses of <w, x> only, not for 'huber_mean': choose one"):
+        proximal_points(problem, np.zeros((1, 7)), proximal_setting(problem.spec, rho=1.0))
+
+
 def test_constants_are_those_of_the_norm_in_which_the_subproblems_are_strongly_convex():
     """p = 1 in 16 dimensions: b = 1 + 1/ln 16, rho and L0 by the dual norm of the rows."""
     spec = ProblemSpec(100, 16, get_loss("mcp:0.5"), Regularizer(), get_set("l1_ball:3"), row_norm=4.0, row_sup=1.0)

@@ -58,6 +58,10 @@ _NEED_TEXTS = {
     "centrally_symmetric": ("a centrally symmetric constraint set", "use for example constraint='l1_ball:1.0'"),
     "polytope": ("a polytope as constraint set", "use for example constraint='l1_ball:1.0'"),
     "unconstrained": ("no constraint", "drop the constraint"),
+    "glm": (
+        "a loss of <w, x> (a generalized linear model)",
+        "choose one, for example logistic, or an algorithm for other losses, for example dp_sgd",
+    ),
 }
 
 

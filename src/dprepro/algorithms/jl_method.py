@@ -110,7 +110,8 @@ class JLMethod(Algorithm):
     name = "jl_method"
     title = "JL method"
     paper = "ABG23"
-    needs = frozenset({"smooth", "lipschitz", "unconstrained"})
+    # Embedded rows are all that a loss of <w, x> takes; one of the vector w itself has no rows to embed.
+    needs = frozenset({"smooth", "lipschitz", "unconstrained", "glm"})
     takes_regularizer = False
     plan_type = JLPlan
     # Besides these, every letter of the wrapped algorithm.
@@ -140,10 +141,6 @@ class JLMethod(Algorithm):
         super().check_needs(problem)
         if problem.regularizer.l1 or problem.regularizer.l2:
             raise UserError(f"{self.name} takes no regularizer, which an embedding does not keep: drop it.")
-        if not problem.loss.glm:
-            raise UserError(
-                f"{self.name} needs a loss of <w, x>, which {problem.loss.name!r} is not: choose another loss."
-            )
 
     def audit_case(self) -> Case:
         """Return the linear loss for wrapped gradient descent; the output has the record's coordinate."""

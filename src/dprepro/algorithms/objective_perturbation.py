@@ -63,7 +63,8 @@ class ObjectivePerturbation(Algorithm):
     name = "objective_perturbation"
     title = "Objective perturbation"
     paper = "KST12"
-    needs = frozenset({"smooth", "convex", "lipschitz"})
+    # The proof compares determinants of Hessians that differ in one record: of rank one for a loss of <w, x> only.
+    needs = frozenset({"smooth", "convex", "lipschitz", "glm"})
     plan_type = ObjectivePerturbationPlan
     letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "gradient evaluations over n for finding the minimiser"),

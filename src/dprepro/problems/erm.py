@@ -130,6 +130,7 @@ class ProblemSpec:
             "smooth_regularizer": self.regularizer.smooth,
             "lipschitz": math.isfinite(self.G),
             "unconstrained": isinstance(self.constraint, RealSpace),
+            "glm": self.loss.glm,
         }
         return frozenset(name for name, holds in facts.items() if holds) | self.constraint.properties
 

@@ -115,6 +115,11 @@ def near_stationarity(problem: EmpiricalRisk, W: np.ndarray) -> np.ndarray:
 
 def proximal_points(problem: EmpiricalRisk, W: np.ndarray, setting: ProximalSetting) -> tuple[np.ndarray, np.ndarray]:
     """Return prox(w) of each row of W (K, d), and how far from it at most the point found is, in l_b: (K,)."""
+    if not problem.spec.loss.glm:
+        raise UserError(
+            f"Proximal points are available for losses of <w, x> only, not for {problem.spec.loss.name!r}: choose one, "
+            "for example huber, or another metric."
+        )
     if problem.spec.regularizer.l1:
         raise UserError("Proximal points are not available with an l1 regularizer: drop it.")
     whole = _Subproblem.of(problem, setting)
