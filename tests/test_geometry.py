@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.optimize import linprog, minimize
 
+from dprepro import geometry
 from dprepro.arrays import get_backend, strict_backend
-from dprepro.errors import UserError
+from dprepro.errors import NotConverged, UserError
 from dprepro.geometry import L1Ball, L2Ball, LpBall, Polytope, RealSpace, Simplex, get_set
 from dprepro.losses import Squared
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
@@ -818,6 +821,40 @@ def test_projection_on_a_polytope_with_many_vertices_is_no_farther_than_a_genera
         other = w / np.sum(w) @ points
         assert np.linalg.norm(x - v) <= np.linalg.norm(other - v) + 1e-12
         np.testing.assert_allclose(x, other, atol=1e-3)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_projection_on_a_polytope_is_that_of_double_precision_in_single(strict):
+    """A thin needle, where single precision could tell the faces apart to three digits only."""
+    points = np.concatenate([np.eye(6), np.full((1, 6), 1 / 6) + 1e-5 * np.arange(6)])
+    V = (3.0 * np.random.default_rng(1).standard_normal((20, 6))).astype(np.float32)
+    backend = (strict_backend if strict else partial(get_backend, "cpu"))("float32")
+    found = Polytope(points).project(backend.xp, backend.asarray(V))
+    assert found.dtype == backend.xp.float32
+    exact = Polytope(points).project(np, V.astype(np.float64))
+    np.testing.assert_array_equal(backend.to_host(found), exact.astype(np.float32))
+
+
+def test_a_projection_on_a_polytope_that_does_not_end_is_good_if_it_is_near_enough_and_else_an_error(monkeypatch):
+    points = np.random.default_rng(0).standard_normal((60, 20))
+    V = 3.0 * np.random.default_rng(1).standard_normal((4, 20))
+    exact = Polytope(points).project(np, V)
+    monkeypatch.setattr(geometry._Corral, "step", never_ending(geometry._Corral.step))
+    monkeypatch.setattr(geometry, "_WOLFE_STEPS", 200)
+    np.testing.assert_allclose(Polytope(points).project(np, V), exact, atol=1e-6)
+    monkeypatch.setattr(geometry, "_WOLFE_STEPS", 3)
+    with pytest.raises(NotConverged, match=r"with 60 vertices is known to .* of its size after 3 steps, not to 1e-06"):
+        Polytope(points).project(np, V)
+
+
+def never_ending(step):
+    """What rounding could do: no row notices that it has arrived."""
+
+    def going_on(self, xp, points, V):
+        new = step(self, xp, points, V)
+        return dataclasses.replace(new, found=np.zeros_like(new.found))
+
+    return going_on
 
 
 def test_projection_on_a_polytope_agrees_with_the_closed_forms_of_the_simplex_and_the_l1_ball():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -122,6 +123,7 @@ class Execution:
         # What gradients are taken of: the problem itself, or its rows after an embedding.
         self._oracle: EmpiricalRisk | EmbeddedRisk = problem
         self._embedding: EmbeddedRisk | None = None
+        self._row_norm: float | None = None
         self._backend = problem.backend
         self._shape = (len(slots), problem.spec.d)
         self._seed, self._slots = seed, slots
@@ -155,15 +157,18 @@ class Execution:
         coordinates, and what is recorded and judged of a point w is Phi^T w. Only at the start of a run, without a
         constraint and a regulariser, which an embedding does not keep.
         """
-        from dprepro.problems.embedding import EmbeddedRisk
-
         begun = self.gradient_evaluations or self._taken or self._round or self._ledger.begun
         if self._embedding is not None or begun:
             raise RunFailed("Rows are embedded once, at the start of a run.")
-        self._embedding = EmbeddedRisk(self._problem, Streams(self._seed, self._slots, "embedding"), k, row_norm)
-        self._oracle = self._embedding
-        self._shape = (len(self._slots), k)
+        self._shape, self._row_norm = (len(self._slots), k), row_norm
+        self._oracle = self._embedding = self._embedded(self._problem)
         self._ledger = self._new_ledger(k)
+
+    def _embedded(self, problem: EmpiricalRisk) -> EmbeddedRisk:
+        """Return the gradients of a problem on its rows after the embedding of this run."""
+        from dprepro.problems.embedding import EmbeddedRisk
+
+        return EmbeddedRisk(problem, Streams(self._seed, self._slots, "embedding"), self._shape[1], self._row_norm)
 
     def lift(self, W: Array) -> Array:
         """Return the points (K, d) of the problem that W stands for: Phi^T w after an embedding, else W itself."""
@@ -179,6 +184,32 @@ class Execution:
     def zeros(self) -> Array:
         """Return zeros of shape (K, d)."""
         return self._backend.zeros(self._shape)
+
+    @contextlib.contextmanager
+    def in_double(self) -> Iterator[None]:
+        """Take starts, gradients, Hessians, proximal steps and projections in float64 within, whatever the run has.
+
+        For what a privacy proof needs computed further than single precision goes: exact minimisers, and steps whose
+        only noise comes after them. `double` and `rounded` take arrays in and out; noise is drawn as in any run.
+        """
+        single = self._problem, self._oracle, self._backend
+        if self._backend.dtype_name != "float64":
+            # The judge is the problem in float64, but for a loss that was replaced and for embedded rows.
+            self._problem = self._judge if self.loss == self._judge.spec.loss else self._judge.with_loss(self.loss)
+            self._backend = self._problem.backend
+            self._oracle = self._problem if self._embedding is None else self._embedded(self._problem)
+        try:
+            yield
+        finally:
+            self._problem, self._oracle, self._backend = single
+
+    def double(self, values: Array) -> Array:
+        """Return values in float64."""
+        return self.xp.astype(values, self.xp.float64, copy=False)
+
+    def rounded(self, values: Array) -> Array:
+        """Return values in the floating-point type of the run."""
+        return self.xp.astype(values, self._backend.dtype, copy=False)
 
     def gaussian(self, label: str) -> GaussianMechanism:
         """Return a Gaussian mechanism of the plan."""

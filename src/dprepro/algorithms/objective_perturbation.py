@@ -9,7 +9,8 @@ epsilon). In sums over the records, what is minimised is
 
 Privacy needs the minimiser itself, and both papers leave open how to find it. Here a smooth objective without
 constraint is minimised by Newton's method, any other one by accelerated proximal gradient steps; the run fails unless
-the gradient of J ends up far below the noise. (A point where J has the gradient e is the minimiser for b - e.)
+the gradient of J ends up far below the noise. (A point where J has the gradient e is the minimiser for b - e.) Single
+precision does not resolve gradients that small at large n, so that runs of either precision are solved in double.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ if TYPE_CHECKING:
 Array = Any
 
 RELEASE = "perturbed minimiser"
-# The gradient of J that may remain, over the scale of the noise, unless rounding leaves more: up to ROUNDING units.
+# The gradient of J that may remain, over the scale of the noise.
 TOLERANCE = 1e-6
-ROUNDING = 16.0
 NEWTON_STEPS = 20
 # Without noise Delta = 0; where the regulariser is not strongly convex either, this share of L makes J so.
 LEAST_CONVEXITY = 1e-8
@@ -104,7 +104,7 @@ class ObjectivePerturbation(Algorithm):
                 Condition(
                     "the exact minimiser is released",
                     True,
-                    f"up to a gradient of {TOLERANCE:g} times the noise and rounding, or the run fails",
+                    f"up to a gradient of {TOLERANCE:g} times the noise, or the run fails",
                     privacy=True,
                 ),
             ),
@@ -118,16 +118,18 @@ class ObjectivePerturbation(Algorithm):
         )
 
     def run(self, plan: ObjectivePerturbationPlan, ex: Execution) -> Array:
-        """Draw the linear term and minimise J / n."""
-        b = ex.objective_perturbation(RELEASE).draw() / plan.n
+        """Draw the linear term and minimise J / n in double precision."""
+        b = ex.double(ex.objective_perturbation(RELEASE).draw()) / plan.n
         minimise = _newton if plan.method == "newton" else _accelerated
-        w, slope = minimise(plan, ex, b)
-        allowed = max(_tolerance(plan), _rounding(plan, ex, b))
-        if not ex.largest(slope) <= allowed:
+        with ex.in_double():
+            w, slope = minimise(plan, ex, b)
+        if not ex.largest(slope) <= _tolerance(plan):
             raise NotConverged(
                 f"{plan.algorithm} did not reach the minimiser: after {plan.T} gradients the slope is "
-                f"{ex.largest(slope):.2g}, above {allowed:.2g}. Set a larger T, or regularize more."
+                f"{ex.largest(slope):.2g}, above {_tolerance(plan):.2g}. Set a larger T, or regularize more."
             )
+        # What is released is private before it is rounded, and rounding it looks at no data.
+        w = ex.rounded(w)
         ex.checkpoint(w)
         return w
 
@@ -201,16 +203,11 @@ def _tolerance(plan: ObjectivePerturbationPlan) -> float:
     return TOLERANCE * (plan.sigma or plan.G) / plan.n
 
 
-def _rounding(plan: ObjectivePerturbationPlan, ex: Execution, b: Array) -> float:
-    """Return the gradient of J / n that rounding may leave."""
-    return ROUNDING * float(ex.xp.finfo(b.dtype).eps) * plan.G
-
-
 def _newton(plan: ObjectivePerturbationPlan, ex: Execution, b: Array) -> tuple[Array, Array]:
     """Return the minimiser (K, d) and the norm of its gradient (K, 1), by Newton's method with step halving.
 
     Newton's direction lowers the norm of the gradient; a step that does not lower it in proportion is taken back
-    and halved. Each trial costs one gradient. A replicate that has arrived, or comes no nearer for rounding, stays.
+    and halved. Each trial costs one gradient. A replicate that has arrived stays.
     """
     xp = ex.xp
     convexity = plan.mu + plan.Delta / plan.n
@@ -234,8 +231,7 @@ def _newton(plan: ObjectivePerturbationPlan, ex: Execution, b: Array) -> tuple[A
         better = slope_trial <= (1.0 - 0.25 * t) * slope
         w, nabla = xp.where(better, trial, w), xp.where(better, nabla_trial, nabla)
         slope = xp.where(better, slope_trial, slope)
-        shorter = xp.where(slope <= _rounding(plan, ex, b), 0.0 * t, 0.5 * t)
-        t = xp.where(better, xp.ceil(t), shorter)  # back to a whole step, or still none
+        t = xp.where(better, xp.ceil(t), 0.5 * t)  # back to a whole step, or still none
     return w, slope
 
 

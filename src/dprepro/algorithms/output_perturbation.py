@@ -6,7 +6,8 @@ and 2.
 Stability, which is all that privacy rests on: a step x - eta grad F^r(x) contracts by 1 - eta mu for
 eta <= 2/(mu + beta), where beta is the smoothness of F^r, and replacing one record moves it by at most 2 G eta / n.
 After T steps the iterates on neighbours are at most (2 G eta/n) (1 + q + ... + q^(T-1)) apart, q = 1 - eta mu: that is
-2G/(n mu) (1 - q^T), or 2 G eta T / n if mu = 0. A projection expands no distance, so a constraint changes nothing.
+2G/(n mu) (1 - q^T), or 2 G eta T / n if mu = 0. A projection expands no distance, so a constraint changes nothing. No
+noise hides what rounding adds to that distance on the way: the steps are taken in double precision.
 """
 
 from __future__ import annotations
@@ -97,12 +98,15 @@ class OutputPerturbation(Algorithm):
         )
 
     def run(self, plan: OutputPerturbationPlan, ex: Execution) -> Array:
-        """Descend, then add noise once; only what is released is a checkpoint."""
-        x = ex.start()
-        for _ in range(plan.T):
-            x = ex.project(x - plan.eta * (ex.full_gradient(x) + ex.regularizer_gradient(x)))
-        (z,) = ex.gaussian(RELEASE).noise(1)
-        x = ex.project(x + z)
+        """Descend in double precision, then add noise once; only what is released is a checkpoint."""
+        with ex.in_double():
+            x = ex.start()
+            for _ in range(plan.T):
+                x = ex.project(x - plan.eta * (ex.full_gradient(x) + ex.regularizer_gradient(x)))
+            (z,) = ex.gaussian(RELEASE).noise(1)
+            x = ex.project(x + ex.double(z))
+        # The noise is in x: rounding it looks at no data.
+        x = ex.rounded(x)
         ex.checkpoint(x)
         return x
 
