@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -9,7 +10,11 @@ import pytest
 from scipy.special import expit
 from scipy.stats import chi2, gamma
 
+from dprepro.algorithms import get_algorithm, objective_perturbation
+from dprepro.algorithms.base import Setting
 from dprepro.errors import LedgerMismatch, UserError
+from dprepro.geometry import RealSpace
+from dprepro.losses import get_loss
 from dprepro.privacy.accounting import (
     _halves_add_up,
     account,
@@ -29,6 +34,8 @@ from dprepro.privacy.events import (
     event_to_json,
 )
 from dprepro.privacy.mechanisms import Ledger
+from dprepro.problems.erm import ProblemSpec
+from dprepro.regularizers import Regularizer
 
 
 def event(noise, scale, convexity, *, smoothness=0.25, sensitivity=2.0):
@@ -101,6 +108,75 @@ def test_leaving_out_the_determinants_would_promise_too_much(noise, scale):
     whole = event(noise, scale, 0.1)
     without = event(noise, scale, 0.1, smoothness=0.0)
     assert objective_perturbation_delta(without, 0.5) < 1e-4 < true <= objective_perturbation_delta(whole, 0.5)
+
+
+# --- what the curvature takes -------------------------------------------------------------------------------------
+
+# A record of curvature 1/4 at w = 0, and one without any, in the place of each other; little convexity beside them, so
+# that their Hessians tell them apart, and so much noise that b does not.
+CURVED, FLAT = np.array([[1.0]]), np.array([[0.0]])
+CONVEXITY, DELTA = 0.02, 1e-4
+
+
+def true_deltas(noise, scale, convexity, epsilons):
+    """The exact delta between the two records, with the noise and the quadratic term that a run has."""
+    return hockey_sticks(CURVED, FLAT, convexity, noise, scale, epsilons, (14.0 * scale + 5.0) / convexity)
+
+
+def planned(noise, variant, epsilon, **letters):
+    problem = ProblemSpec(1, 1, get_loss("logistic"), Regularizer(), RealSpace())
+    plan = get_algorithm("objective_perturbation").plan
+    return plan(Setting(problem, epsilon, DELTA, variant), noise=noise, **letters)
+
+
+@pytest.mark.parametrize(
+    ("noise", "variant", "epsilon", "letters"),
+    [
+        ("gaussian", "published", 0.4, {"Delta": CONVEXITY}),
+        ("gaussian", "certified", 3.0, {"Delta": CONVEXITY}),
+        ("gaussian", "certified", 1.0, {}),
+        ("gamma", "published", 6.0, {"Delta": CONVEXITY}),
+        ("gamma", "certified", 2.0, {}),
+    ],
+)
+def test_what_a_plan_runs_tells_no_more_than_its_event_of_a_record_that_curvature_tells_apart(
+    noise, variant, epsilon, letters
+):
+    """The noise and the quadratic term are those that run, whatever the events of the plan state."""
+    plan = planned(noise, variant, epsilon, **letters)
+    accounted = account(plan.events, DELTA)
+    epsilons = [*np.linspace(0.0, 1.3 * accounted.epsilon, 25), accounted.epsilon]
+    true = true_deltas(noise, plan.sigma, plan.Delta, epsilons)
+    for at, delta in zip(epsilons, true, strict=True):
+        assert delta <= accounted.delta(at) + 1e-7
+    assert true[-1] <= DELTA
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5])
+def test_a_plan_that_declares_a_part_of_the_curvature_breaks_its_claim(share, monkeypatch):
+    """The claim is just above what a quarter or half of L = 1/4 takes: calibration finds noise that is too weak."""
+    epsilon = math.log1p(share * 0.25 / CONVEXITY) + 0.4
+    with pytest.raises(UserError, match="curvature alone takes"):
+        planned("gaussian", "certified", epsilon, Delta=CONVEXITY)
+    part = dataclasses.replace
+    monkeypatch.setattr(
+        objective_perturbation,
+        "ObjectivePerturbationEvent",
+        lambda *fields: part(declared := ObjectivePerturbationEvent(*fields), smoothness=share * declared.smoothness),
+    )
+    plan = planned("gaussian", "certified", epsilon, Delta=CONVEXITY)
+    assert account(plan.events, DELTA).epsilon <= epsilon
+    (spent,) = true_deltas("gaussian", plan.sigma, plan.Delta, [epsilon])
+    assert spent > 10.0 * DELTA
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5])
+@pytest.mark.parametrize("noise", ["gaussian", "gamma"])
+def test_an_event_with_a_part_of_the_curvature_promises_too_much_and_one_with_all_of_it_does_not(noise, share):
+    accounted = [account((event(noise, 20.0, CONVEXITY, smoothness=c),), DELTA) for c in (share * 0.25, 0.25)]
+    for at, breaks in zip(accounted, (True, False), strict=True):
+        (true,) = true_deltas(noise, 20.0, CONVEXITY, [at.epsilon])
+        assert (true > 10.0 * DELTA) if breaks else (true <= DELTA)
 
 
 # --- the factor of two --------------------------------------------------------------------------------------------
