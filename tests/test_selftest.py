@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import importlib.metadata
@@ -15,12 +16,14 @@ import mpmath
 import numpy as np
 import pytest
 
-from dprepro import datasets, selftest
-from dprepro.algorithms import get_algorithm
+from dprepro import datasets, geometry, selftest
+from dprepro.algorithms import get_algorithm, objective_perturbation
 from dprepro.arrays import get_backend, strict_backend
 from dprepro.cli import main
 from dprepro.datasets import adult, sources
 from dprepro.privacy.mechanisms import GaussianMechanism
+from dprepro.problems import near_stationarity, optimum
+from dprepro.run import Execution
 from dprepro.selftest import AUDITED, MINIMA, SEEDED_RUNS, Check, CheckFailed, Outcome
 from dprepro.streams import Streams
 
@@ -238,6 +241,49 @@ def judged_by(value, kind, monkeypatch):
         return dataclasses.replace(result, final_objective=problem.objective(result.w))
 
     return execute
+
+
+TOO_TIGHT = {
+    "solver: Newton's method": (optimum, "_NEWTON_STEPS", 0, "was found only to"),
+    "solver: accelerated": (optimum, "_FISTA_STEPS", 2, "was found only to"),
+    "solver: linear program": (optimum, "KINK_TOLERANCE", -1.0, "by linear program"),
+    "solver: envelopes": (optimum, "KINK_TOLERANCE", 1e-18, "by envelopes"),
+    "solver: perturbed objectives": (objective_perturbation, "TOLERANCE", 1e-15, "did not reach the minimiser"),
+    "solver: projection onto a polytope": (geometry, "_WOLFE_STEPS", 1, "not to 1e-06"),
+    "solver: proximal points": (near_stationarity, "ACCURACY", 1e-18, "were found to"),
+}
+
+
+@pytest.mark.parametrize("name", TOO_TIGHT)
+def test_a_tolerance_that_no_machine_meets_and_steps_that_do_not_do_are_seen(name, monkeypatch):
+    module, constant, value, said = TOO_TIGHT[name]
+    monkeypatch.setattr(module, constant, value)
+    assert_fails(name, said)
+
+
+def test_every_solver_that_may_not_end_is_looked_at(whole):
+    assert {outcome.name for outcome in whole if outcome.name.startswith("solver: ")} == set(TOO_TIGHT)
+
+
+def test_perturbed_objectives_are_those_of_both_noises_and_methods(monkeypatch):
+    seen = set()
+    original = selftest.execute
+
+    def execute(plan, problem, *, seed, **options):
+        seen.add((plan.noise, plan.method, problem.backend.dtype_name, seed))
+        return original(plan, problem, seed=seed, **options)
+
+    monkeypatch.setattr(selftest, "execute", execute)
+    assert outcome_of("solver: perturbed objectives").ok
+    ways = {("gaussian", "newton"), ("gamma", "newton"), ("gaussian", "accelerated")}
+    assert {(noise, method) for noise, method, *_ in seen} == ways
+    assert {(*way, "float32", seed) for way in ways for seed in range(5)} <= seen
+
+
+def test_single_precision_on_the_way_to_a_minimiser_is_seen(monkeypatch):
+    monkeypatch.setattr(Execution, "in_double", lambda self: contextlib.nullcontext())
+    monkeypatch.setattr(Execution, "double", lambda self, values: values)
+    assert_fails("solver: perturbed objectives", "did not reach the minimiser")
 
 
 @pytest.mark.parametrize("case", SEEDED_RUNS, ids=lambda case: case.algorithm)

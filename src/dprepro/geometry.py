@@ -555,6 +555,8 @@ class Polytope:
 
     vertices: Any
     name: ClassVar[str] = "polytope"
+    # Whether projections come from a solver with a stopping rule, which ends in `NotConverged` where that is not met.
+    solves_exactly: ClassVar[bool] = True
     properties: ClassVar[frozenset[str]] = frozenset({"bounded", "polytope"})
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from dprepro.arrays import TILE, single_blas_thread
 from dprepro.errors import SHORT_OF_MEMORY, RunFailed, UserError
 from dprepro.kernels import LAUNCH_STEPS, STEPS, Draws
 from dprepro.losses import Loss
-from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM
+from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM, NEAR_STATIONARITY
 from dprepro.privacy.mechanisms import (
     BLOCK_STEPS,
     DisjointGaussianMechanism,
@@ -47,7 +47,6 @@ CHECKPOINTS = 24
 # What `Execution.candidate` observes.
 CANDIDATE_OBJECTIVE = "candidate objective"
 STATIONARITY_GAP = "stationarity gap"
-NEAR_STATIONARITY = "near stationarity"
 # Where an output is chosen among many iterates, so many of them are observed.
 CANDIDATES_OBSERVED = 200
 _GOLDEN = 0.6180339887498949

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import itertools
 import json
 import math
 import os
@@ -29,7 +30,7 @@ from dprepro.arrays import DTYPES, Backend, get_backend, gpu_problem, single_bla
 from dprepro.datasets.sources import cache_folder
 from dprepro.errors import RunFailed, UserError
 from dprepro.files import jsonable
-from dprepro.geometry import get_set
+from dprepro.geometry import L1Ball, Polytope, get_set
 from dprepro.kernels import GRADIENT, NOISE, SELECTION, STEPS, TREE
 from dprepro.losses import get_loss
 from dprepro.privacy.accounting import gaussian_epsilon
@@ -39,6 +40,8 @@ from dprepro.privacy.events import SelectionEvent, TreeEvent
 from dprepro.privacy.mechanisms import GaussianMechanism, SelectionMechanism, Slots, TreeMechanism
 from dprepro.problems import make_risk
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
+from dprepro.problems.near_stationarity import ACCURACY, near_stationarity
+from dprepro.problems.optimum import find_optimum
 from dprepro.regularizers import get_regularizer
 from dprepro.run import execute
 from dprepro.streams import Streams
@@ -83,6 +86,10 @@ def checks(device: str = "auto") -> list[Check]:
         Check("known answer: Gaussian epsilon", check_gaussian_epsilon),
         Check("known answer: words of Philox", check_words),
         *(Check(f"minimum: {case.algorithm}", partial(check_minimum, case)) for case in MINIMA),
+        *(Check(f"solver: {case.method}", partial(check_optimum, case)) for case in OPTIMA),
+        Check("solver: perturbed objectives", check_perturbed_objectives),
+        Check("solver: projection onto a polytope", check_projection),
+        Check("solver: proximal points", check_proximal_points),
         *(Check(f"seeded run: {case.algorithm}", partial(check_seeded_run, case)) for case in SEEDED_RUNS),
         *(Check(f"audit: {name}", partial(check_audit, name)) for name in AUDITED),
         Check("audit: half of the noise left out", check_planted_bug),
@@ -293,19 +300,24 @@ class Minimum:
 
     def risk(self) -> EmpiricalRisk:
         """Return the problem: every record often, or samples of them without end."""
-        d, copies = len(TARGETS), 20
-        X, y = np.eye(d), np.array(TARGETS)
-        spec = ProblemSpec(
-            n=10**9 if self.population else d * copies,
-            d=d,
-            loss=get_loss(self.loss),
-            regularizer=get_regularizer(self.l2),
-            constraint=get_set(self.constraint),
-        )
-        backend = get_backend("cpu", "float64")
-        if self.population:
-            return make_risk(spec, X, y, backend, probabilities=np.full(d, 1.0 / d))
-        return make_risk(spec, np.tile(X, (copies, 1)), np.tile(y, copies), backend)
+        return _fitted(self.loss, self.l2, self.constraint, self.population)
+
+
+def _fitted(loss: str, l2: float, constraint: str | None, population: bool = False) -> EmpiricalRisk:
+    """Return the problem whose records are the unit vectors with the labels `TARGETS`."""
+    d, copies = len(TARGETS), 20
+    X, y = np.eye(d), np.array(TARGETS)
+    spec = ProblemSpec(
+        n=10**9 if population else d * copies,
+        d=d,
+        loss=get_loss(loss),
+        regularizer=get_regularizer(l2),
+        constraint=get_set(constraint),
+    )
+    backend = get_backend("cpu", "float64")
+    if population:
+        return make_risk(spec, X, y, backend, probabilities=np.full(d, 1.0 / d))
+    return make_risk(spec, np.tile(X, (copies, 1)), np.tile(y, copies), backend)
 
 
 _L2 = 0.1
@@ -335,6 +347,100 @@ def check_minimum(case: Minimum) -> str:
     start = float(result.objective[0, 0]) - case.minimum
     require(above <= case.within, f"{case.paper}: ends {above:.2g} from the minimum, more than {case.within:g}")
     return f"{case.paper}, without noise: from {start:.2g} above the minimum to {above:.1e}"
+
+
+# --- solvers ----------------------------------------------------------------------------------------------------
+
+# Minima are found to 1e-10, those of losses with kinks to 1e-8.
+OPTIMUM_TOLERANCE = 1e-8
+
+
+@dataclass(frozen=True)
+class OptimumCase:
+    """A problem on the records of `Minimum` whose minimum is known on paper, and the method that is to find it."""
+
+    method: str
+    loss: str
+    minimum: float
+    l2: float = 0.0
+    constraint: str | None = None
+
+
+_SIZES = sorted(map(abs, TARGETS))
+# On the ball of radius 0.9 the mean of |r_j| is least where the smallest coordinate is met and the others are equal.
+_EQUAL = math.sqrt(0.5 * (0.9**2 - _SIZES[0] ** 2))
+OPTIMA = (
+    OptimumCase("Newton's method", "huber", _L2 / (2 + 6 * _L2), l2=_L2),
+    OptimumCase("accelerated", "squared", 0.25 / 6, constraint="l2_ball:0.5"),
+    OptimumCase("linear program", "absolute", (sum(_SIZES) - 1.2) / 3, constraint="l1_ball:1.2"),
+    OptimumCase("envelopes", "absolute", (sum(_SIZES[1:]) - 2 * _EQUAL) / 3, constraint="l2_ball:0.9"),
+)
+
+
+def check_optimum(case: OptimumCase) -> str:
+    """Find a minimum that is known, by the method that is meant; `find_optimum` raises if it is not accurate."""
+    found = find_optimum(_fitted(case.loss, case.l2, case.constraint))
+    require(found.method.startswith(case.method), f"{case.loss} was minimised by another method, {found.method}")
+    apart = abs(found.objective - case.minimum)
+    require(apart <= OPTIMUM_TOLERANCE, f"the minimum is {apart:.2g} from the known one")
+    return f"{case.loss} on {case.constraint or 'the whole space'}: {apart:.0e} from the known minimum"
+
+
+# Each way to perturb an objective and to find its minimiser: the letters and the l1 term.
+PERTURBED: tuple[tuple[str, dict[str, Any], float], ...] = (
+    ("Gaussian noise, Newton", {}, 0.0),
+    ("gamma noise, Newton", {"noise": "gamma"}, 0.0),
+    ("Gaussian noise, accelerated", {}, 0.001),
+)
+PERTURBED_SEEDS = range(5)
+# The released points of single precision are those of double precision rounded, of noise that is rounded.
+PERTURBED_TOLERANCE = 1e-5
+
+
+def check_perturbed_objectives() -> str:
+    """Minimise perturbed objectives in single precision, where a run fails unless it meets its tolerance."""
+    worst = 0.0
+    for name, letters, l1 in PERTURBED:
+        for seed in PERTURBED_SEEDS:
+            ends = []
+            for dtype in DTYPES:
+                risk = _breast_cancer(get_backend("cpu", dtype), l2=0.01, l1=l1)
+                plan = get_algorithm("objective_perturbation").plan(
+                    Setting(risk.spec, 8.0, DELTA, "published"), **letters
+                )
+                ends.append(execute(plan, risk, seed=seed, replicates=range(2), tile=2).w)
+            apart = float(np.max(np.abs(ends[0] - ends[1])) / np.max(np.abs(ends[1])))
+            require(apart <= PERTURBED_TOLERANCE, f"{name}: float32 ends {apart:.1e} from float64 with seed {seed}")
+            worst = max(worst, apart)
+    return f"{len(PERTURBED)} ways, {len(PERTURBED_SEEDS)} seeds each: all found, float32 within {worst:.0e} of float64"
+
+
+def check_projection() -> str:
+    """Project onto the l1 ball and the cube, given by their vertices, where closed forms are known."""
+    V = np.random.default_rng(5).standard_normal((40, 4)) * np.logspace(-1.0, 2.0, 40)[:, None]
+    eye, cube = np.eye(4), np.array(list(itertools.product((-1.0, 1.0), repeat=4)))
+    shapes = ((np.concatenate([eye, -eye]), L1Ball(1.0).project), (cube, lambda xp, W: xp.clip(W, -1.0, 1.0)))
+    worst = 0.0
+    for dtype, allowed in zip(DTYPES, (1e-6, 1e-12), strict=True):
+        W = V.astype(dtype)
+        for vertices, known in shapes:
+            apart = float(np.max(np.abs(Polytope(vertices).project(np, W) - known(np, W.astype(np.float64)))))
+            require(apart <= allowed, f"in {dtype} it is {apart:.1e} from the closed form, allowed is {allowed:g}")
+            worst = max(worst, apart)
+    return f"at most {worst:.0e} from closed forms"
+
+
+def check_proximal_points() -> str:
+    """Find the near stationarity of 0 for the loss `mcp:1` on the unit ball.
+
+    With beta = 2 and D = 2 it is 4 ||prox(0)||. On the records of `Minimum` the proximal point has coordinates of the
+    size (1 - |a_j|) / (2 d - 1), and all are inside the ball.
+    """
+    risk, d = _fitted("mcp:1", 0.0, "l2_ball:1"), len(TARGETS)
+    known = 4.0 * math.sqrt(sum((1.0 - abs(a)) ** 2 for a in TARGETS)) / (2 * d - 1)
+    apart = abs(float(near_stationarity(risk, np.zeros((1, d)))[0]) - known)
+    require(apart <= ACCURACY, f"near stationarity is {apart:.1e} from its known value, allowed is {ACCURACY:g}")
+    return f"near stationarity is {apart:.0e} from its known value"
 
 
 # --- seeded runs ------------------------------------------------------------------------------------------------
@@ -367,7 +473,7 @@ class SeededRun:
 
 
 def _breast_cancer(
-    backend: Backend, loss: str = "logistic", l2: float = 0.1, constraint: str | None = None
+    backend: Backend, loss: str = "logistic", l2: float = 0.1, constraint: str | None = None, l1: float = 0.0
 ) -> EmpiricalRisk:
     """Return the problem on `breast_cancer`."""
     data = datasets.load("breast_cancer")
@@ -375,7 +481,7 @@ def _breast_cancer(
         n=len(data.y),
         d=data.X.shape[1],
         loss=get_loss(loss),
-        regularizer=get_regularizer(l2),
+        regularizer=get_regularizer({"l1": l1, "l2": l2}),
         constraint=get_set(constraint),
     )
     return make_risk(spec, data.X, data.y, backend)

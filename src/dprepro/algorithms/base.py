@@ -214,6 +214,8 @@ class Algorithm(ABC):
     paper: ClassVar[str] = "own"
     needs: ClassVar[frozenset[str]]
     takes_regularizer: ClassVar[bool] = True
+    # Whether a run ends in a solver with a stopping rule, and in `NotConverged` where that is not met.
+    solves_exactly: ClassVar[bool] = False
     # Whether losses of single samples are asked for, which embedded rows have no means for.
     looks_at_samples: ClassVar[bool] = False
     plan_type: ClassVar[type[Plan]]

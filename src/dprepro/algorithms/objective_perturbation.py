@@ -65,6 +65,7 @@ class ObjectivePerturbation(Algorithm):
     paper = "KST12"
     # The proof compares determinants of Hessians that differ in one record: of rank one for a loss of <w, x> only.
     needs = frozenset({"smooth", "convex", "lipschitz", "glm"})
+    solves_exactly = True
     plan_type = ObjectivePerturbationPlan
     letters: ClassVar[Mapping[str, Letter]] = {
         "T": Letter(int, "gradient evaluations over n for finding the minimiser"),

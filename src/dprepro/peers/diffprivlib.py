@@ -22,7 +22,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dprepro.algorithms.base import Condition, Letter, Plan, Setting
-from dprepro.errors import RunFailed, UserError
+from dprepro.errors import NotConverged, UserError
 from dprepro.peers.base import Peer
 from dprepro.privacy.events import ObjectivePerturbationEvent
 
@@ -52,6 +52,7 @@ class Diffprivlib(Peer):
     title = "diffprivlib"
     label = "perturbed minimiser"
     needs = Peer.needs | {"strongly_convex"}
+    solves_exactly = True
     plan_type = DiffprivlibPlan
     letters: ClassVar[Mapping[str, Letter]] = {"T": Letter(int, "iterations of L-BFGS that are allowed")}
 
@@ -120,7 +121,7 @@ class Diffprivlib(Peer):
             try:
                 model.fit(X, y)
             except ConvergenceWarning:
-                raise RunFailed(
+                raise NotConverged(
                     f"diffprivlib did not reach the minimiser in {plan.T} iterations: set a larger T."
                 ) from None
         yield model.coef_[0]

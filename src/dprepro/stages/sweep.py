@@ -20,12 +20,12 @@ from dprepro.arrays import Backend, blas_threads, get_backend, single_blas_threa
 from dprepro.costs import own_cost
 from dprepro.errors import BrokenAlgorithm, NotConverged, UserError
 from dprepro.files import read_record, write_arrays, write_record
-from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM
+from dprepro.metrics import GOLDSTEIN, GRADIENT_NORM, NEAR_STATIONARITY
 from dprepro.peers import versions
 from dprepro.privacy.certificate import certify
 from dprepro.problems.erm import EmpiricalRisk
 from dprepro.provenance import commit, machine
-from dprepro.run import CANDIDATE_OBJECTIVE, NEAR_STATIONARITY, STATIONARITY_GAP, RunResult, execute, judged_points
+from dprepro.run import CANDIDATE_OBJECTIVE, STATIONARITY_GAP, RunResult, execute, judged_points
 from dprepro.stages.points import load_point
 from dprepro.stages.problem import problem_spec
 from dprepro.stages.starts import at_start
