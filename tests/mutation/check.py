@@ -38,7 +38,7 @@ TESTS = (
     "tests/test_api.py",
     "tests/kernels/test_engine.py",
 )
-NOT_HERE = "not workflow and not slurm and not gpu and not chromium"
+NOT_HERE = "not workflow and not machines and not slurm and not gpu and not chromium"
 
 
 def modules() -> list[str]:
