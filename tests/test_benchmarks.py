@@ -85,6 +85,7 @@ def test_growth_has_times_exponents_and_memory(out: Path) -> None:
         "exponent in d",
         "peak memory",
         "memory before the data",
+        "ten times the replicates",
     }
     peaks = frame[frame["measure"] == "peak memory"]
     assert len(peaks) == 2 * 4 * 2

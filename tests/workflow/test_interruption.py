@@ -36,6 +36,7 @@ def test_a_stopped_run_is_taken_up_again_and_ends_with_the_same_bits(
     early = {name: path.stat().st_mtime_ns for name, path in checkout.files("datasets/*.npz").items()}
     if number != signal.SIGKILL:
         assert sorted(checkout.folder.rglob("*.partial")) == [], "nothing half-written is left"
+    assert checkout.files("data/*") == checkout.files("tables/*") == {}, "no table is made of what is there"
 
     outcome = checkout.snakemake(TARGET)
     assert outcome.code == 0, outcome.text
@@ -52,7 +53,7 @@ def assert_same_results(found: Checkout, expected: Checkout) -> None:
         f"optima/{EXPERIMENT}/*",
         f"plans/{EXPERIMENT}/*",
         f"runs/{EXPERIMENT}/*.npz",
-        f"tables/{EXPERIMENT}.*",
+        f"tables/{EXPERIMENT}.[!j]*",
     ):
         ours, theirs = found.files(pattern), expected.files(pattern)
         assert ours.keys() == theirs.keys()
@@ -62,4 +63,5 @@ def assert_same_results(found: Checkout, expected: Checkout) -> None:
     other, other_metadata = read_collected(expected.results / f"data/{EXPERIMENT}.parquet")
     timing = list(TIMING_COLUMNS)
     pd.testing.assert_frame_equal(table.drop(columns=timing), other.drop(columns=timing), check_exact=True)
-    assert metadata == other_metadata
+    # Digests are those of files with times in them.
+    assert {**metadata, "digest": "", "made_from": ""} == {**other_metadata, "digest": "", "made_from": ""}

@@ -151,7 +151,7 @@ def test_a_damaged_result_is_named_by_the_report(done: Checkout) -> None:
     (done.results / "tables/wyx17_fig1.md").write_text("| a | b |\n| --- | --- |\n| 1 |\n", encoding="utf-8")
     outcome = done.snakemake("report")
     assert outcome.code == 1
-    assert "tables/wyx17_fig1.md cannot be read" in outcome.text
+    assert "tables/wyx17_fig1.md was changed after it was written" in outcome.text
     assert "Traceback" not in outcome.text
 
 
