@@ -74,10 +74,11 @@ def test_answers_are_kept_where_the_environment_says(tmp_path: Path, monkeypatch
 
 def test_an_answer_is_written_down_once_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     factor = smallest_scale(EVENTS, 1.0, 1e-5)
-    (file,) = calibrate.cache_folder().glob("*.json")
-    assert json.loads(file.read_text())["factor"] == factor
+    known = [json.loads(file.read_text())["factor"] for file in calibrate.cache_folder().glob("*.json")]
+    assert sorted(known) == sorted([factor, 1.0]), "and that of the calibrated events"
     monkeypatch.setattr(calibrate, "_search", lambda *_: pytest.fail("it was known"))
     assert smallest_scale(EVENTS, 1.0, 1e-5) == factor
+    assert smallest_scale(scale_events(EVENTS, factor), 1.0, 1e-5) == 1.0
 
 
 def test_a_factor_counts_only_with_its_own_seal() -> None:

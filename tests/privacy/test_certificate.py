@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from dprepro.algorithms.base import Condition, Setting
 from dprepro.errors import UserError
 from dprepro.geometry import RealSpace
 from dprepro.losses import Logistic, get_loss
+from dprepro.privacy import calibrate
 from dprepro.privacy.certificate import certify
 from dprepro.problems.erm import ProblemSpec
 from dprepro.regularizers import Regularizer
@@ -115,6 +117,26 @@ def test_certified_variant_spends_what_it_claims_and_hardly_less(name, letters):
     # the same numbers, other noise
     sigmas = [record["events"][0]["sigma"] for record in (published, found)]
     assert sigmas[0] / sigmas[1] == pytest.approx(published["noise_ratio"], rel=0.01)
+
+
+@pytest.mark.parametrize("variant", ["certified", "practical"])
+@pytest.mark.parametrize("name", ["dp_gd", "dp_sgd", "objective_perturbation"])
+def test_calibrated_noise_is_the_smallest_and_more_of_it_is_told(name, variant):
+    plan = get_algorithm(name).plan(Setting(linear(120), 1.0, 1e-3, variant), T=5)
+    assert certify(plan)["noise_ratio"] == pytest.approx(1.0, abs=0.005)
+    loose = certify(plan.with_noise(10.0))
+    assert loose["noise_ratio"] == pytest.approx(10.0, rel=0.005)
+    assert re.fullmatch(r"certified, loose \((9\.9|10\.0)\d times more noise than needed\)", loose["verdict"])
+    short = certify(plan.with_noise(0.1))
+    assert short["noise_ratio"] == pytest.approx(0.1, rel=0.005)
+    assert not short["verdict"].startswith("certified")
+
+
+@pytest.mark.parametrize("name", ["dp_gd", "dp_sgd"])
+def test_the_ratio_of_a_calibrated_plan_is_remembered_with_the_calibration(name, monkeypatch):
+    plan = get_algorithm(name).plan(Setting(linear(130), 1.0, 1e-3, "certified"), T=5)
+    monkeypatch.setattr(calibrate, "_search", lambda *question: pytest.fail("it was looked for again"))
+    assert certify(plan)["noise_ratio"] == 1.0
 
 
 def test_of_dp_svrg_in_the_papers_own_experiment_only_an_upper_bound_is_known():

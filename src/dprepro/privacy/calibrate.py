@@ -41,6 +41,8 @@ def smallest_scale(events: Sequence[Event], epsilon: float, delta: float) -> flo
         return known
     factor = _search(events, epsilon, delta)
     _remember(key, factor)
+    # For the certificate of the calibrated plan: events with this much noise need no more and no less.
+    _remember(_key(scale_events(events, factor), epsilon, delta), 1.0)
     return factor
 
 

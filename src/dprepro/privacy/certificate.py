@@ -31,11 +31,11 @@ def certify(plan: Plan, *, compare: bool = True) -> dict[str, Any]:
     """Return the certificate of a plan as plain values.
 
     `noise_ratio` is the plan's noise over the smallest noise that the accountant certifies for the claimed epsilon:
-    above 1 the plan is loose, below 1 it does not keep its claim. Finding that noise takes longer than the rest;
-    without `compare` it is left out and the ratio of a published plan is NaN.
+    above 1 the plan is loose, below 1 it does not keep its claim. Finding that noise takes longer than the rest, unless
+    the plan was calibrated to it; without `compare` the ratio is NaN.
     """
     accounted = account(plan.events, plan.delta)
-    ratio = _noise_ratio(plan) if compare or plan.variant != "published" else math.nan
+    ratio = _noise_ratio(plan) if compare else math.nan
     return {
         "algorithm": plan.algorithm,
         "variant": plan.variant,
@@ -92,8 +92,6 @@ def check_certificate(certificate: Mapping[str, Any], plan: Plan, where: str) ->
 def _noise_ratio(plan: Plan) -> float:
     if math.isinf(plan.epsilon):
         return math.nan
-    if plan.variant != "published":  # the noise was calibrated
-        return 1.0
     try:
         return 1.0 / smallest_scale(plan.events, plan.epsilon, plan.delta)
     except UserError:  # no noise certifies it
@@ -110,7 +108,7 @@ def _verdict(plan: Plan, accounted: Accounted, ratio: float) -> str:
     if math.isinf(plan.epsilon):
         return "no privacy asked for"
     if accounted.epsilon <= plan.epsilon:
-        loose = plan.variant == "published" and ratio > 1.0 + SLACK
+        loose = ratio > 1.0 + SLACK
         return f"certified, loose ({ratio:.2f} times more noise than needed)" if loose else "certified"
     if accounted.lower > plan.epsilon:
         # What refutes the claim is the lower bound: where the upper one is larger, it proves nothing.
