@@ -14,7 +14,7 @@ from dprepro.geometry import RealSpace
 from dprepro.losses import Logistic, get_loss
 from dprepro.privacy import calibrate
 from dprepro.privacy.certificate import certify
-from dprepro.problems.erm import ProblemSpec
+from dprepro.problems.erm import FAR_LABEL, ProblemSpec
 from dprepro.regularizers import Regularizer
 
 
@@ -30,6 +30,7 @@ def certificate(name, *, n=120, epsilon=1.0, delta=1e-3, variant="published", **
 
 def linear(n, **fields):
     """A problem whose loss is linear far from its label: two samples have gradients 2 G apart at every point."""
+    fields = {"label_bound": FAR_LABEL, **fields}
     return ProblemSpec(n, 5, get_loss("huber"), Regularizer(l2=0.01), RealSpace(), **fields)
 
 
@@ -95,6 +96,14 @@ def test_a_plan_names_the_constant_of_its_published_noise_that_is_not_the_papers
         assert type(plan).from_json(plan.to_json()).constant_set_here == plan.constant_set_here
         assert "constant_set_here" not in plan.letters()
     assert algorithm.plan(Setting(linear(120), math.inf, 1e-3), T=5).constant_set_here == ""
+
+
+@pytest.mark.parametrize("label_bound", [0.1, 1.0, 1e5])
+def test_labels_that_are_near_leave_an_upper_bound(label_bound):
+    """Near them the loss is no more linear: no two samples are known with opposite gradients at every point."""
+    found = certify(get_algorithm("dp_gd").plan(Setting(linear(120, label_bound=label_bound), 1.0, 1e-3), T=1))
+    assert found["verdict"] == "not certified (accounted epsilon = 2.245 is an upper bound)"
+    assert found["epsilon_lower"] == 0.0
 
 
 def test_dp_gd_with_the_proofs_constant_is_certified():

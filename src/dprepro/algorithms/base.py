@@ -26,7 +26,7 @@ from dprepro.privacy.events import (
     leaves,
     scale_events,
 )
-from dprepro.problems.erm import ProblemSpec
+from dprepro.problems.erm import FAR_LABEL, ProblemSpec
 
 if TYPE_CHECKING:
     from dprepro.privacy.cases import Case
@@ -125,10 +125,11 @@ class Setting:
     def spread_attained(self) -> bool:
         """Whether two samples are known whose gradients are 2 G apart at every point.
 
-        They are where the loss is linear with its steepest slope as far as one likes: two samples with opposite rows.
-        A release of gradients then moves by all of its sensitivity, whatever was released before.
+        They are where the loss is linear with its steepest slope however far the label is, and labels may be so far
+        away that no run comes near them: two samples with opposite rows. A release of gradients then moves by all of
+        its sensitivity, whatever was released before.
         """
-        return math.isinf(self.problem.loss.linear_radius)
+        return math.isinf(self.problem.loss.linear_radius) and self.problem.label_bound >= FAR_LABEL
 
     @property
     def mu(self) -> float:

@@ -11,16 +11,13 @@ import numpy as np
 
 from dprepro.geometry import RealSpace, get_set
 from dprepro.losses import Huber, Sigmoid
-from dprepro.problems.erm import ProblemSpec
+from dprepro.problems.erm import FAR_LABEL, ProblemSpec
 from dprepro.regularizers import Regularizer
 
 if TYPE_CHECKING:
     from dprepro.algorithms.base import Plan
 
 Rows = tuple[np.ndarray, np.ndarray]
-
-# Labels so far away that the Huber loss stays linear at every point a run reaches.
-_FAR = 1e6
 
 
 @dataclass(frozen=True)
@@ -73,8 +70,8 @@ def linear_case(n: int, letters: Mapping[str, Any]) -> Case:
     X = np.zeros((n, 2))
     X[0, 0] = 1.0
     up, down = np.zeros(n), np.zeros(n)
-    up[0], down[0] = _FAR, -_FAR
-    spec = ProblemSpec(n, 2, Huber(1.0), Regularizer(), RealSpace(), label_bound=_FAR)
+    up[0], down[0] = FAR_LABEL, -FAR_LABEL
+    spec = ProblemSpec(n, 2, Huber(1.0), Regularizer(), RealSpace(), label_bound=FAR_LABEL)
     return Case("linear loss, output", spec, (X, up), (X, down), letters, lambda seen, case, plan: seen.output[:, 0])
 
 
@@ -107,13 +104,13 @@ def drifting_case(letters: Mapping[str, Any]) -> Case:
     lean = 0.3
     X = np.zeros((n, 2))
     X[1:, 0] = 1.0
-    y = np.full(n, _FAR)
+    y = np.full(n, FAR_LABEL)
     y[0] = 1.0
     record = np.array([lean, math.sqrt(1.0 - lean**2)])
     X[0] = record
     mirrored = X.copy()
     mirrored[0, 1] = -record[1]
-    spec = ProblemSpec(n, 2, Huber(1.0), Regularizer(l2=1e-6), RealSpace(), label_bound=_FAR)
+    spec = ProblemSpec(n, 2, Huber(1.0), Regularizer(l2=1e-6), RealSpace(), label_bound=FAR_LABEL)
     return Case("drifting iterate, transcript", spec, (X, y), (mirrored, y), letters, _likelihood_ratio)
 
 
@@ -178,11 +175,11 @@ def vertex_case(n: int, letters: Mapping[str, Any]) -> Case:
     chosen less often, and how much less is what the record tells: two equally likely choices would differ by half of
     epsilon only. The score is where the first step went.
     """
-    X, labels = np.zeros((n, 1)), np.full(n, -_FAR)
+    X, labels = np.zeros((n, 1)), np.full(n, -FAR_LABEL)
     X[:3] = 1.0
     other = labels.copy()
-    other[0] = _FAR
-    spec = ProblemSpec(n, 1, Huber(1.0), Regularizer(), get_set("l1_ball:1"), label_bound=_FAR)
+    other[0] = FAR_LABEL
+    spec = ProblemSpec(n, 1, Huber(1.0), Regularizer(), get_set("l1_ball:1"), label_bound=FAR_LABEL)
     return Case("first vertex, leaning", spec, (X, labels), (X, other), letters, _first_step)
 
 
@@ -192,12 +189,12 @@ def sphere_case(n: int, letters: Mapping[str, Any]) -> Case:
     All records but the first have the gradient 1 along the second axis. The direction of the first step then tells what
     noise and first record add along the first axis, as if the gradient itself were seen. The score is that coordinate.
     """
-    X, labels = np.zeros((n, 2)), np.full(n, -_FAR)
+    X, labels = np.zeros((n, 2)), np.full(n, -FAR_LABEL)
     X[0, 0] = 1.0
     X[1:, 1] = 1.0
     other = labels.copy()
-    other[0] = _FAR
-    spec = ProblemSpec(n, 2, Huber(1.0), Regularizer(), get_set("l2_ball:1"), label_bound=_FAR)
+    other[0] = FAR_LABEL
+    spec = ProblemSpec(n, 2, Huber(1.0), Regularizer(), get_set("l2_ball:1"), label_bound=FAR_LABEL)
     return Case("first step on the disc", spec, (X, other), (X, labels), letters, _first_step)
 
 

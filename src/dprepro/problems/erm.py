@@ -35,6 +35,10 @@ SMALL_BATCH = 16
 _SIGN_SYMMETRIC = (RealSpace, L2Ball, L1Ball, LpBall)
 
 
+# Labels of this size are as good as infinitely far: no run comes near them.
+FAR_LABEL = 1e6
+
+
 @dataclass(frozen=True)
 class ProblemSpec:
     """What a plan may know of a problem: sizes, structure and public constants, never a data value.
