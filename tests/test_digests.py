@@ -94,6 +94,12 @@ def test_a_file_without_a_true_seal_is_told_in_one_sentence(content: bytes, said
     assert "remove it and make it again" in str(caught.value)
 
 
+def test_a_text_may_hold_the_mark_of_a_seal(tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    digest = write_sealed(path, f"{digests.BLANK.decode()} and then: sealed:nothing, sealed:")
+    assert digests.check(path) == digest
+
+
 def test_a_missing_file_is_told(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="does not exist"):
         digests.check(tmp_path / "a.json")

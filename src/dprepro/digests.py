@@ -38,6 +38,11 @@ def of_value(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def of_problem(job: Mapping[str, Any]) -> str:
+    """Return the digest of what a job minimises, apart from the data."""
+    return of_value({key: job[key] for key in ("loss", "regularizer", "constraint")})
+
+
 def of_file(path: str | os.PathLike[str]) -> str:
     """Return the sha256 of a file that carries no seal of its own."""
     with _content(path) as content:
@@ -64,8 +69,7 @@ def check(path: str | os.PathLike[str], expected: str | None = None, because: st
     `because` names the file that states the expected digest.
     """
     with _content(path) as content:
-        place = content.rfind(MARK)
-        found = _SEAL.match(content, place) if place >= 0 else None
+        found = _last_seal(content)
         if found is None:
             raise UserError(f"The file {path} carries no seal: it is damaged, foreign or of another version; {AGAIN}.")
         stated = found.group(1).decode()
@@ -81,6 +85,16 @@ def check(path: str | os.PathLike[str], expected: str | None = None, because: st
             f"found {digest[:12]}; {AGAIN}."
         )
     return digest
+
+
+def _last_seal(content: Any) -> re.Match[bytes] | None:
+    """Return the last seal in a file: texts in it may hold the mark, too."""
+    end = len(content)
+    while (place := content.rfind(MARK, 0, end)) >= 0:
+        if found := _SEAL.match(content, place):
+            return found
+        end = place
+    return None
 
 
 def check_files(record: Mapping[str, Any], place: Path) -> None:

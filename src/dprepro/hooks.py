@@ -75,8 +75,10 @@ def make_the_rest(workflow: Any, results: Path, logs: str | Sequence[str]) -> No
     if not steps:
         return
     lost = [missing.reason(job) for job in missing.jobs if job.shellcmd and not missing.below(job)]
+    # Files of earlier runs that these jobs should have replaced.
+    outdated = sorted({str(file) for job in missing.jobs if job.shellcmd for file in job.output})
     place = results / "jobs" / "salvage.json"
-    write_record(place, {"steps": steps, "lost": lost})
+    write_record(place, {"steps": steps, "lost": lost, "outdated": outdated})
     subprocess.run([sys.executable, "-m", "dprepro", "salvage", "--spec", str(place)], check=False)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,14 @@ from dprepro.files import read_record
 _INPUTS = ("runs", "optima", "plans", "audits", "data")
 
 
-def salvage(steps: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> tuple[list[Path], list[str]]:
+def salvage(
+    steps: Sequence[Mapping[str, Any]], lost: Sequence[str], outdated: Collection[Path]
+) -> tuple[list[Path], list[str]]:
     """Run each step; return the files that were written and a sentence for everything that is missing.
 
     A step has the words of its `command`, its `outputs`, the `gaps` in its inputs and its `name`. `lost` are sentences
-    on the jobs that failed and cannot be made up for.
+    on the jobs that failed and cannot be made up for. What these and the steps had made before is `outdated`: it does
+    not count as being there, unless a step makes it again.
     """
     written: list[Path] = []
     gaps = list(lost)
@@ -34,7 +37,7 @@ def salvage(steps: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> tuple[li
         # Of an earlier run: it must not pass for a result of this one.
         _remove(outputs)
         try:
-            _run(step, gaps)
+            _run(step, gaps, {*outdated} - {*written})
         except Exception as error:
             # Whatever is wrong with one table, the others are made.
             gaps.append(f"{step['name']}: {_sentence(error)}")
@@ -46,24 +49,26 @@ def salvage(steps: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> tuple[li
     return written, gaps
 
 
-def _run(step: Mapping[str, Any], gaps: Sequence[str]) -> None:
+def _run(step: Mapping[str, Any], gaps: Sequence[str], outdated: Collection[Path]) -> None:
     from dprepro.cli import build_parser
 
     options = build_parser().parse_args(step["command"])
     for name in _INPUTS:
-        _keep_existing(options, name)
+        _keep_existing(options, name, outdated)
     options.gaps = step["gaps"]
     if step["command"][0] == "report":
-        options.spec = present(options.spec, options.results)
+        options.spec = present(options.spec, options.results, outdated)
         options.gaps = gaps
     options.command(options)
 
 
-def _keep_existing(options: argparse.Namespace, name: str) -> None:
+def _keep_existing(options: argparse.Namespace, name: str, outdated: Collection[Path]) -> None:
     files = getattr(options, name, None)
     if not isinstance(files, list):
+        if isinstance(files, Path) and files in outdated:
+            raise UserError("nothing that it is made from is there.")
         return
-    found = [file for file in files if file.exists() and _twin(file).exists()]
+    found = [file for file in files if file not in outdated and file.exists() and _twin(file).exists()]
     if files and not found:
         raise UserError("nothing that it is made from is there.")
     setattr(options, name, found)
@@ -75,11 +80,12 @@ def _twin(file: Path) -> Path:
     return record if file.suffix == ".npz" and file.parent.parent.name in ("runs", "sweeps") else file
 
 
-def present(spec: Mapping[str, Any], results: Path) -> dict[str, Any]:
+def present(spec: Mapping[str, Any], results: Path, outdated: Collection[Path]) -> dict[str, Any]:
     """Return the specification of a report without the experiments, findings, jobs and audits that are not there."""
 
     def there(*places: str) -> bool:
-        return all((results / f"{place}.json").exists() for place in places)
+        files = [results / f"{place}.json" for place in places]
+        return all(file.exists() and file not in outdated for file in files)
 
     folders = {"curves": "runs", "sweeps": "sweeps"}
     experiments = [
@@ -114,8 +120,8 @@ def _sentence(error: Exception) -> str:
 
 def salvage_file(spec: Path) -> None:
     """Run the steps of a file and say what was made and what is missing."""
-    content = read_record(spec, "steps", "lost")
-    written, gaps = salvage(content["steps"], content["lost"])
+    content = read_record(spec, "steps", "lost", "outdated")
+    written, gaps = salvage(content["steps"], content["lost"], {Path(file) for file in content["outdated"]})
     for gap in gaps:
         print(f"dprepro: Missing: {gap}")
     reports = [str(file) for file in written if file.suffix == ".html"]

@@ -11,7 +11,7 @@ import random
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,11 @@ from dprepro.files import jsonable, read_arrays, read_publication, read_record, 
 from dprepro.privacy.certificate import certify
 
 # What a certificate says that follows from its plan; numbers may differ by this much on another machine.
-_STATED = ("epsilon_claimed", "delta", "epsilon_accounted", "epsilon_lower", "accountant")
+_STATED = (
+    *("algorithm", "variant", "adjacency", "epsilon_claimed", "delta", "epsilon_accounted", "epsilon_lower"),
+    *("delta_at_claimed_epsilon", "accountant", "tight", "probability_record_sampled", "theorem", "conditions"),
+    *("epsilon_advanced_composition", "constant_set_here", "events"),
+)
 ROUNDING = 1e-6
 # On another processor a repeated job may differ by this share of its largest value.
 OTHER_MACHINE = 1e-3
@@ -59,10 +63,16 @@ class Verified:
             self.known[self.place(path)] = digests.check(path)
             look(path)
         except UserError as error:
-            if str(error) not in self.problems:
-                self.problems.append(str(error))
+            self.tell(str(error))
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            self.tell(f"The file {path} is damaged or foreign ({type(error).__name__}: {error}); {digests.AGAIN}.")
         if kind:
             self.counts[kind] += 1
+
+    def tell(self, problem: str) -> None:
+        """Note a problem, once."""
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def follow(self, path: Path, made_from: str, digest: str) -> None:
         """Hold the digest that a file states of what it was made from against that file, if it is there."""
@@ -87,8 +97,14 @@ def verify(folder: Path, *, rerun: int = 0, seed: int | None = None) -> Verified
         for path in sorted(folder.glob(pattern)):
             if kind != "plans" or not path.name.endswith(".certificate.json"):
                 found.check(kind, path, lambda path, look=look: look(found, path))  # type: ignore[misc]
+    for path in sorted(path for pattern in _RENDERED for path in folder.glob(pattern)):
+        if not path.with_suffix(".json").exists():
+            found.tell(f"The file {path} has no record beside it that says what it was made from; {digests.AGAIN}.")
     _repeat_some(found, rerun, seed)
     return found
+
+
+_RENDERED = ("tables/*.csv", "tables/*.md", "figures/*.svg", "figures/*.md", "privacy/*.csv", "privacy/*.svg")
 
 
 def _dataset(found: Verified, path: Path) -> None:
@@ -100,8 +116,12 @@ def _dataset(found: Verified, path: Path) -> None:
 
 
 def _optimum(found: Verified, path: Path) -> None:
-    dataset = str(read_arrays(path, "dataset")["dataset"])
-    found.follow(path, f"datasets/{path.stem}.json", dataset)
+    stated = read_arrays(path, "dataset", "problem")
+    found.follow(path, f"datasets/{path.stem}.json", str(stated["dataset"]))
+    for job in sorted((found.folder / "jobs" / path.parent.name).glob("*.json")):
+        record = read_record(job)
+        if record.get("dataset") == path.stem and digests.of_problem(record) != str(stated["problem"]):
+            raise UserError(f"The optimum {path} is of another problem than {job}; {digests.AGAIN}.")
 
 
 def _sealed(found: Verified, path: Path) -> None:
@@ -114,7 +134,9 @@ def _plan(found: Verified, path: Path) -> None:
     _check_job(found, path, record["job"])
     beside = path.with_suffix(".certificate.json")
     certificate = read_record(beside, "made_from")
-    if certificate["made_from"]["plan"] != record["digest"]:
+    stated = {key: value for key, value in certificate.items() if key not in ("made_from", "digest")}
+    wanted = record["certificate"] or {"refused": record["refused"]}
+    if certificate["made_from"]["plan"] != record["digest"] or stated != wanted:
         raise UserError(f"The certificate {beside} is not that of the plan {path}: {digests.AGAIN}.")
     if not record["refused"]:
         _check_certificate(found, path, record)
@@ -122,12 +144,18 @@ def _plan(found: Verified, path: Path) -> None:
 
 def _run(found: Verified, path: Path) -> None:
     record = read_record(path, "job", "plan", "certificate", "refused", "made_from", "provenance")
-    place = found.place(path)
-    found.follow(path, f"plans/{place.removeprefix('runs/')}", record["made_from"]["plan"])
-    found.follow(path, f"datasets/{record['job']['dataset']}.json", record["made_from"]["dataset"])
+    plan = f"plans/{found.place(path).removeprefix('runs/')}"
+    dataset = f"datasets/{record['job']['dataset']}.json"
+    found.follow(path, plan, record["made_from"]["plan"])
+    found.follow(path, dataset, record["made_from"]["dataset"])
+    if plan in found.known:
+        _check_copied(path, record, found.folder / plan, ("job", "plan", "certificate"))
+    if dataset in found.known and record["dataset"] != read_record(found.folder / dataset):
+        raise UserError(f"The run {path} does not state the facts of {found.folder / dataset}; {digests.AGAIN}.")
     read_result(path.with_suffix(".npz"), record=record)
-    if not record["refused"]:
-        digests.check_binding(record["certificate"], record["plan"], str(path))
+    _check_job(found, path, record["job"])
+    if not record["refused"] and plan not in found.known:
+        _check_certificate(found, path, record)
     job = record["job"]
     _check_sources(path, record, "run", algorithm=job["algorithm"], loss=job["loss"])
 
@@ -168,11 +196,12 @@ _SOURCES = {
 def _published(found: Verified, path: Path) -> None:
     record = read_publication(path)
     made_from = record["made_from"].get("data")
-    tables = {digest for place, digest in found.known.items() if place.startswith("data/")}
-    if made_from and made_from not in tables:
+    # Figures of findings are drawn from the findings of their paper.
+    names = (path.stem, f"{path.stem.split('_')[0]}_findings")
+    if made_from and made_from not in {found.known.get(f"data/{name}.parquet") for name in names}:
         raise UserError(
-            f"The files of {path} were made from a collected table with the digest {made_from[:12]}, which is not in "
-            f"{found.folder / 'data'}; {digests.AGAIN}."
+            f"The files of {path} were made from a collected table with the digest {made_from[:12]}, which is not that "
+            f"of {found.folder / 'data' / path.stem}.parquet; {digests.AGAIN}."
         )
 
 
@@ -200,6 +229,7 @@ def _report(found: Verified, path: Path) -> None:
 
 _KINDS: tuple[tuple[str, str, Callable[[Verified, Path], None]], ...] = (
     ("job files", "jobs/**/*.json", _sealed),
+    *(("", pattern, _sealed) for pattern in ("*s/**/*.npz", "plans/*/*.certificate.json")),
     ("datasets", "datasets/*.json", _dataset),
     ("optima", "optima/*/*.npz", _optimum),
     ("optima", "optima/*/*.json", _sealed),
@@ -250,10 +280,34 @@ def _check_certificate(found: Verified, path: Path, record: Mapping[str, Any]) -
                 f"The certificate in {path} states {key} = {stated[key]}, but its plan gives {again[key]}; "
                 f"{digests.AGAIN}."
             )
+    # To find how loose it is takes too long: the rest of the verdict is compared, its numbers are those above.
+    if _kind_of(stated["verdict"]) != _kind_of(again["verdict"]):
+        raise UserError(
+            f"The certificate in {path} has the verdict {stated['verdict']!r}, but its plan gives "
+            f"{again['verdict']!r}; {digests.AGAIN}."
+        )
     found.certificates += 1
 
 
+def _kind_of(verdict: str) -> str:
+    return verdict.partition(" (")[0].removesuffix(", loose")
+
+
+def _check_copied(path: Path, record: Mapping[str, Any], source: Path, keys: Sequence[str]) -> None:
+    """Raise `UserError` unless a record has these keys as the record that it has them from."""
+    wanted = read_record(source, *keys)
+    for key in keys:
+        if record[key] != wanted[key]:
+            raise UserError(
+                f"The file {path} has another {key} than {source}, from which it was made; {digests.AGAIN}."
+            )
+
+
 def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(_same(one, other) for one, other in zip(a, b, strict=True))
     if isinstance(a, int | float) and isinstance(b, int | float):
         return abs(a - b) <= ROUNDING * max(abs(a), abs(b))
     return bool(a == b)
@@ -310,6 +364,8 @@ def _difference(path: Path, out: Path) -> str:
     before, after = read_arrays(path.with_suffix(".npz")), read_arrays(out)
     worst = 0.0
     for name, values in before.items():
+        if values.shape != after[name].shape or not np.array_equal(np.isfinite(values), np.isfinite(after[name])):
+            return ""
         with np.errstate(invalid="ignore"):
             apart = np.nanmax(np.abs(after[name] - values), initial=0.0)
         worst = max(worst, float(apart) / (float(np.nanmax(np.abs(values), initial=0.0)) or 1.0))

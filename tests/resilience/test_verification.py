@@ -118,8 +118,8 @@ def test_a_certificate_that_is_too_good_is_neither_run_nor_verified(results: Pat
 
     plan = plan_of(results)
     edit(plan, edited)
-    digest = digests.check(plan)
-    edit(plan.with_suffix(".certificate.json"), lambda beside: beside["made_from"].update(plan=digest))
+    certificate = read_json(plan)["certificate"] | {"made_from": {"plan": digests.check(plan)}}
+    edit(plan.with_suffix(".certificate.json"), lambda beside: beside.update(certificate))
     data = next(results.glob("datasets/*.npz"))
     outcome = run("run", "--plan", plan, "--data", data, "--out", results / "again.npz")
     assert outcome.code == 2
@@ -175,6 +175,64 @@ def test_no_flipped_bit_is_published(results: Path, run: Run) -> None:
     outcome = run("verify", results)
     assert outcome.code == 2
     assert [path for path in files if str(path) not in outcome.out] == []
+
+
+def certified_for_less(record: dict[str, Any]) -> None:
+    record["certificate"].update(epsilon_accounted=0.01, verdict="certified")
+
+
+def false_conditions(record: dict[str, Any]) -> None:
+    for condition in record["certificate"]["conditions"]:
+        condition["holds"] = not condition["holds"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "change"),
+    [
+        ("runs/*/dp-gd-short*.json", certified_for_less),
+        ("runs/*/dp-gd-short*.json", lambda record: record["dataset"].update(n=7)),
+        ("runs/*/dp-gd-short*.json", lambda record: record["job"].update(seed=7)),
+        ("plans/*/dp-gd-short*1.json", certified_for_less),
+        ("plans/*/dp-gd-short*1.json", false_conditions),
+        ("plans/*/dp-gd-short*1.json", lambda record: record["certificate"].update(verdict="certified")),
+        ("plans/*/dp-gd-short*.certificate.json", lambda record: record.update(epsilon_accounted=0.01)),
+        ("plans/*/dp-gd-short*1.json", lambda record: record.update(certificate=None)),
+        ("runs/*/dp-gd-short*.json", lambda record: record.update(made_from={})),
+        ("datasets/*.json", lambda record: record.update(row_norm="x")),
+    ],
+)
+def test_a_record_that_was_edited_and_sealed_again_does_not_fit_the_others(
+    pattern: str, change: Callable[[Any], None], results: Path, run: Run
+) -> None:
+    (path,) = results.glob(pattern)
+    edit(path, change)
+    # What was made from it is of other files anyhow.
+    for folder in ("data", "tables", "figures"):
+        shutil.rmtree(results / folder)
+    outcome = run("verify", results)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.out
+    assert "Traceback" not in outcome.err
+
+
+def test_an_optimum_of_another_problem_is_neither_collected_nor_verified(results: Path, run: Run) -> None:
+    (path,) = results.glob("optima/*/*.npz")
+    write_arrays(path, read_arrays(path) | {"problem": np.array("0" * 64)})
+    runs = sorted(results.glob("runs/*/*.npz"))
+    outcome = run("collect", "--runs", *runs, "--optima", path, "--out", results / "again.parquet")
+    assert outcome.code == 2
+    assert f"The optimum {path} is of another problem than the run" in outcome.err
+    shutil.rmtree(results / "data")
+    assert f"The optimum {path} is of another problem than" in run("verify", results).out
+
+
+def test_a_table_without_a_record_or_of_another_experiment_is_told(results: Path, run: Run) -> None:
+    for suffix in ("csv", "md", "tex", "json"):
+        shutil.copy(results / f"tables/wyx17_fig1.{suffix}", results / f"tables/wyx17_fig2.{suffix}")
+    outcome = run("verify", results)
+    assert outcome.code == 2
+    assert "which is not that of" in outcome.err
+    (results / "tables/wyx17_fig2.json").unlink()
+    assert "tables/wyx17_fig2.csv has no record beside it" in run("verify", results).out
 
 
 @pytest.mark.parametrize("name", ["tables/wyx17_fig1.csv", "figures/wyx17_fig1.svg", "figures/wyx17_fig1.md"])

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import kill_at_random
+import pandas as pd
 import pytest
 from namespaces import in_namespace, needs_mounts
 from tiny import CONFIG, RUNS, TABLE, Tiny
@@ -71,6 +72,11 @@ def test_snakemake_killed_alone_is_taken_up_again_without_flags(tiny: Tiny, made
     assert tiny.same_results(made)
 
 
+def methods_in(tiny: Tiny) -> int:
+    """Return how many methods the table has."""
+    return int(pd.read_csv(tiny.folder / TABLE)["method"].nunique())
+
+
 def test_a_crash_costs_its_own_rows_and_the_next_call_makes_the_rest(ready: Tiny, made: Tiny) -> None:
     for path in ready.files("runs/*/dp-svrg-bb*").values():
         path.unlink()
@@ -81,8 +87,7 @@ def test_a_crash_costs_its_own_rows_and_the_next_call_makes_the_rest(ready: Tiny
     assert "Missing: Running wyx17_fig1: dp-svrg-bb" in missing
     assert "planted" in missing
     assert "marked incomplete: 10 files" in rest
-    methods = {line.split(",")[0] for line in (ready.folder / TABLE).read_text().splitlines()[1:]}
-    assert len(methods) == RUNS - 1
+    assert methods_in(ready) == RUNS - 1
     for name in ("tables/wyx17_fig1", "figures/wyx17_fig1"):
         record = read_publication(ready.results / name)
         assert len(record["incomplete"]) == 1
@@ -94,6 +99,18 @@ def test_a_crash_costs_its_own_rows_and_the_next_call_makes_the_rest(ready: Tiny
     assert sum(job.startswith("Running") for job in outcome.jobs) == 1, "only what failed is run again"
     assert ready.same_results(made)
     assert verify(ready.results).incomplete == []
+
+
+def test_runs_from_before_an_edit_are_not_shown_where_their_job_could_not_start(ready: Tiny) -> None:
+    """The plan of one method fails in every run: its old result is still there, of another seed than the others."""
+    old = {path: path.read_bytes() for path in ready.files("runs/*/dp-svrg-bb*").values()}
+    seed = "\nseed: 99\n"
+    config = ready.folder / CONFIG
+    config.write_text(config.read_text() + seed)
+    outcome = ready.snakemake("wyx17_fig1", config=CONFIG, fault=CRASHED.replace('"run"', '"certify"'))
+    assert outcome.code == 1, outcome.text
+    assert len(old) == 2
+    assert methods_in(ready) == RUNS - 1, "only runs with the new seed"
 
 
 def test_a_job_killed_while_an_edit_is_carried_out_leaves_no_outdated_table(ready: Tiny) -> None:

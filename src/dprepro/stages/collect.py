@@ -72,15 +72,16 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: S
 
 
 def _optimum(path: Path, record: Mapping[str, Any], run: Path) -> tuple[str, dict[str, np.ndarray]]:
-    """Return the digest and the content of the optimum that a run is held against; it must be of the same dataset."""
+    """Return the digest and the content of the optimum that a run is held against: of the same data and problem."""
     digest = digests.check(path)
-    optimum = read_arrays(path, "objective", "objective_at_zero", "accuracy", "failed", "dataset")
-    expected, found = record["made_from"]["dataset"], str(optimum["dataset"])
-    if found != expected:
-        raise UserError(
-            f"The optimum {path} is of another dataset than the run {run}: expected is the digest {expected[:12]}, "
-            f"found {found[:12]}; {digests.AGAIN}."
-        )
+    optimum = read_arrays(path, "objective", "objective_at_zero", "accuracy", "failed", "dataset", "problem")
+    wanted = {"dataset": record["made_from"]["dataset"], "problem": digests.of_problem(record["job"])}
+    for what, expected in wanted.items():
+        if (found := str(optimum[what])) != expected:
+            raise UserError(
+                f"The optimum {path} is of another {what} than the run {run}: expected is the digest {expected[:12]}, "
+                f"found {found[:12]}; {digests.AGAIN}."
+            )
     return digest, optimum
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dprepro import digests
 from dprepro.arrays import get_backend, single_blas_thread
 from dprepro.errors import NotConverged
 from dprepro.files import write_arrays
@@ -19,7 +20,7 @@ from dprepro.stages.problem import load_problem
 
 
 def solve_exactly(spec: Mapping[str, Any], data: Path, out: Path) -> None:
-    """Write w*, F^r(w*), the accuracy of that value, F^r(0), and the digest of the dataset."""
+    """Write w*, F^r(w*), the accuracy of that value, F^r(0), and the digests of dataset and problem."""
     with single_blas_thread():
         problem, facts = load_problem(spec, data, get_backend("cpu", "float64"))
         found, failed = None, ""
@@ -37,5 +38,6 @@ def solve_exactly(spec: Mapping[str, Any], data: Path, out: Path) -> None:
             "objective_at_zero": problem.backend.to_host(zero)[0],
             "failed": np.array(failed),
             "dataset": np.array(facts["digest"]),
+            "problem": np.array(digests.of_problem(spec)),
         },
     )

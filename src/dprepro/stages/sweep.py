@@ -49,7 +49,11 @@ def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: 
     backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
     with single_blas_thread():
         threads = blas_threads()
-    minima = read_record(optima, "points") if optima else None
+    minima = read_record(optima, "name", "points") if optima else None
+    if minima and optima and minima["name"] != optima.stem:
+        raise UserError(
+            f"The file {optima} holds the minima {minima['name']} of other problems: remove it and make it again."
+        )
     known = minima["points"] if minima else [_start(point) for point in spec["points"]]
     records, values, objectives = [], [], []
     for point, optimum in zip(spec["points"], known, strict=True):
