@@ -341,11 +341,11 @@ def test_curves_with_a_tenth_to_nine_tenths_of_the_spent_are_tried_one_after_the
 def test_calibration_is_remembered_and_a_damaged_memory_is_ignored(tmp_path):
     event = GaussianEvent("step", 1.0, (QueryPart(1.0, 10, 10),), 4)
     first = smallest_scale((event,), 1.0, 1e-5)
-    (file,) = (tmp_path / "calibrations").glob("*.json")
+    file = tmp_path / "calibrations" / f"{calibrate._key((event,), 1.0, 1e-5)}.json"
     text = file.read_text()
     other = GaussianEvent("step", 1.0, (QueryPart(1.0, 10, 10),), 5)
     smallest_scale((other,), 1.0, 1e-5)
-    (foreign,) = {path.read_text() for path in file.parent.glob("*.json")} - {text}
+    foreign = (file.parent / f"{calibrate._key((other,), 1.0, 1e-5)}.json").read_text()
     # A wrong number would be too little noise: it has no seal, or one that does not fit.
     wrong = text.replace(repr(first), repr(first / 2))
     assert wrong != text

@@ -207,19 +207,19 @@ def losses_epsilon(events: tuple[Event, ...], lower: float, tolerance: float, sh
     return accounting._losses_epsilon(divided, DELTA, lower, tolerance)
 
 
-def shown(events: tuple[Event, ...], share: float = 0.6, accuracy: float = 0.01) -> float:
+def shown(events: tuple[Event, ...], share: float = 0.6, tolerance: float = 0.01) -> float:
     """The smallest epsilon that is shown, to one part in a million."""
     low, high = 0.0, 4.0
     while high - low > 1e-6 * high:
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if accounting.within(events, middle, DELTA, share, accuracy) else (middle, high)
+        low, high = (low, middle) if accounting.within(events, middle, DELTA, share, tolerance) else (middle, high)
     return high
 
 
-def grids_asked(events: tuple[Event, ...], epsilon: float) -> list[Any]:
+def grids_asked(events: tuple[Event, ...]) -> list[Any]:
     """The divisions and grids on which the best share is searched for."""
     with mock.patch.object(accounting, "_compose", wraps=accounting._compose) as compose:
-        share = accounting.best_share(events, epsilon, DELTA)
+        share = accounting.best_share(events, DELTA)
     return [share, *([call.args[0].mu, *call.args[1:]] for call in compose.call_args_list)]
 
 
@@ -239,17 +239,6 @@ def bound_as_lower(events: tuple[Event, ...]) -> float:
 
 def release(event: GaussianEvent) -> accounting._SampledRelease:
     return accounting._SampledRelease(event.sigma, event.parts[0], event.count)
-
-
-def searched(objective: Callable[[float], float]) -> dict[str, Any]:
-    """The golden section's answer and the shares that it tried."""
-    tried: list[float] = []
-
-    def seen(share: float) -> float:
-        tried.append(share)
-        return objective(share)
-
-    return {"answer": accounting._golden_section(seen), "tried": tried}
 
 
 def bisected(spent: Callable[[float], float], delta: float, high: float) -> dict[str, Any]:
@@ -324,11 +313,6 @@ CASES: dict[str, Callable[[], Any]] = {
         for name, events in (CHEAP | LOSSES | SUMS | {"inner": (FULL, ParallelEvent("p", ((SUM,),)))}).items()
     },
     "gaussian": lambda: {name: accounting.is_gaussian(events) for name, events in (CHEAP | LOSSES | SUMS).items()},
-    "shares of a parabola": lambda: searched(lambda share: (share - 0.37) ** 2),
-    "shares towards one": lambda: searched(lambda share: -share),
-    "shares towards zero": lambda: searched(lambda share: share),
-    "shares of a constant": lambda: searched(lambda share: 1.0),
-    "shares of two valleys": lambda: searched(lambda share: min(abs(share - 0.1), abs(share - 0.93) + 0.01)),
     "advanced": lambda: [
         accounting.advanced_composition_epsilon(events, 1e-5)
         for events in (
@@ -471,12 +455,11 @@ CASES: dict[str, Callable[[], Any]] = {
         )
     ],
     "next to nothing": lambda: told(account((LaplaceEvent("laplace", 1e4, 1.0, 1),), DELTA), (0.0, 2e-5, 9e-5)),
-    "grids of the best share": lambda: grids_asked((SUM, CONDITION), 1.5),
-    "best share": lambda: accounting.best_share((SUM,), 1.5, DELTA),
-    "best share, conditioned": lambda: accounting.best_share((SUM, CONDITION, FULL), 2.0, DELTA),
-    "best share, none": lambda: accounting.best_share((SAMPLED, FULL), 2.0, DELTA),
-    "best share, second phase": lambda: accounting.best_share((ParallelEvent("p", ((FULL,), (SUM,))),), 1.5, DELTA),
-    "best share, too fine": lambda: accounting.best_share((SUM,), 1e-7, DELTA),
+    "grids of the best share": lambda: grids_asked((SUM, CONDITION)),
+    "best share": lambda: accounting.best_share((SUM,), DELTA),
+    "best share, conditioned": lambda: accounting.best_share((SUM, CONDITION, FULL), DELTA),
+    "best share, none": lambda: accounting.best_share((SAMPLED, FULL), DELTA),
+    "best share, second phase": lambda: accounting.best_share((ParallelEvent("p", ((FULL,), (SUM,))),), DELTA),
 }
 
 

@@ -511,6 +511,11 @@ ARITHMETIC |= {
     "refined with no answer": lambda: refined([math.inf, math.inf, 3.0, 3.0, 1.0]),
     "refined until the grid is too fine": lambda: refined([60.0, 50.0, math.nan, 1.0]),
     "refined on a grid that is too fine at once": lambda: refined([math.nan]),
+    "refined until it is enough": lambda: refined([60.0, 50.0, 49.0, 48.95, 1.0], enough=50.5),
+    "refined until it is just enough": lambda: refined([60.0, 50.0, 49.0, 48.95, 1.0], enough=50.0),
+    "refined although another such change would do": lambda: refined([60.0, 50.0, 49.0, 48.95, 1.0], enough=40.0),
+    "refined until it would never do": lambda: refined([60.0, 50.0, 49.0, 48.95, 1.0], enough=39.0),
+    "refined where the bound is enough": lambda: refined([], enough=64.0),
     "refined and refused": lambda: accepted(lambda: refined([1.0], delta=0.0)),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -31,12 +32,14 @@ if TYPE_CHECKING:
 
 SMALLEST_DELTA = 1e-300
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-100, 1e100
-# Relative accuracies of an epsilon: while searching, and of a result.
-ROUGH, FINE = 0.02, 0.003
+# Relative changes at which an epsilon counts as settled: to compare divisions of the noise by, which err alike; while
+# searching; and of a result.
+ALIKE, ROUGH, FINE = 0.1, 0.02, 0.003
 # Below this mu the two terms of a Gaussian delta cancel.
 SMALL_MU = 0.01
-# Where the search for a division of the noise begins.
+# A share of the noise that does where the best division is not known yet, and the logits of those that are tried.
 FIRST_SHARE = 0.6
+SHARES = (-3.0, 8.0)
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
@@ -175,35 +178,27 @@ def account(events: Sequence[Event], delta: float) -> Accounted:
     return dearest if attained == tuple(events) else replace(dearest, lower=account(attained, delta).lower)
 
 
-def within(events: Sequence[Event], epsilon: float, delta: float, share: float, accuracy: float) -> bool:
+def within(events: Sequence[Event], epsilon: float, delta: float, share: float, tolerance: float) -> bool:
     """Whether the composition is shown to be (epsilon, delta)-DP with a given division of the noise; for searches.
 
-    `share` of the variance of summed releases goes to the sampled part; `accuracy` is the grid's interval over
-    epsilon. True is a proof; False may only mean that the grid or the division is too poor.
+    `share` of the variance of summed releases goes to the sampled part. The grid is refined, as in `account`, until the
+    answer is plain or epsilon settles up to the relative `tolerance`. True is a proof; False may only mean that the
+    division or the tolerance is too poor.
     """
-    return all(_sequence_within(sequence, epsilon, delta, share, accuracy) for sequence in _sequences(events))
+    return all(_sequence_within(sequence, epsilon, delta, share, tolerance) for sequence in _sequences(events))
 
 
-def _sequence_within(events: Sequence[Event], epsilon: float, delta: float, share: float, accuracy: float) -> bool:
-    from dprepro.privacy.pld import GridTooFine
-
+def _sequence_within(events: Sequence[Event], epsilon: float, delta: float, share: float, tolerance: float) -> bool:
     kinds = _Sorted.of(events)
     if kinds.problem:
         return False
     if _gdp_only(kinds) or kinds.objective:
         return _account_sequence(events, delta).epsilon <= epsilon
     rest = delta - kinds.spent_delta
-    if rest <= 0.0 or _lower(kinds, rest) > epsilon:
+    if rest <= 0.0 or (lower := _lower(kinds, rest)) > epsilon:
         return False
     divided = _divided(kinds, math.sqrt(kinds.squared_mu), share)
-    if divided.pure_only and _simple_bound(divided, rest) <= epsilon:
-        return True
-    if divided.bounded_only:
-        return _losses_epsilon(divided, rest, 0.0, ROUGH) <= epsilon
-    try:
-        return _compose(divided, accuracy * epsilon, rest, epsilon).delta(epsilon) <= rest
-    except GridTooFine:
-        return False
+    return _losses_epsilon(divided, rest, lower, tolerance, epsilon) <= epsilon
 
 
 def has_summed_parts(events: Sequence[Event]) -> bool:
@@ -212,49 +207,28 @@ def has_summed_parts(events: Sequence[Event]) -> bool:
     return {True, False} in kinds
 
 
-def best_share(events: Sequence[Event], epsilon: float, delta: float) -> float:
-    """Return about the best share of the variance for the sampled parts: the one with the least delta at `epsilon`.
-
-    Any share gives a sound bound, so a poor minimum costs tightness, not soundness.
-    """
-    from dprepro.privacy.pld import GridTooFine
-
+def best_share(events: Sequence[Event], delta: float) -> float:
+    """Return about the best share of the variance for the sampled parts: the one with the least epsilon at `delta`."""
     kinds = next((_Sorted.of(sequence) for sequence in _sequences(events) if has_summed_parts(sequence)), None)
     if kinds is None:
         return FIRST_SHARE
-    mu, rest = math.sqrt(kinds.squared_mu), delta - kinds.spent_delta
-
-    def spent(share: float) -> float:
-        try:
-            return _compose(_divided(kinds, mu, share), 1e-3 * epsilon, rest, epsilon).delta(epsilon)
-        except GridTooFine:
-            return 1.0
-
-    return _golden_section(spent)
+    return _best_share(kinds, math.sqrt(kinds.squared_mu), delta - kinds.spent_delta, 0.0)
 
 
-def _golden_section(objective: Callable[[float], float]) -> float:
-    """Return about the minimiser in (0, 1), searched for on the logit."""
+def _best_share(kinds: _Sorted, mu: float, delta: float, lower: float) -> float:
+    """Minimise epsilon over the logit of the share; a poor minimum costs tightness, not soundness."""
+    from scipy.optimize import minimize_scalar
 
-    def at(logit: float) -> tuple[float, float]:
-        share = 1.0 / (1.0 + math.exp(-logit))
-        return objective(share), share
+    def share(logit: float) -> float:
+        return 1.0 / (1.0 + math.exp(-logit))
 
-    low, high = -3.0, 5.0
-    ratio = (math.sqrt(5.0) - 1.0) / 2.0
-    left, right = high - ratio * (high - low), low + ratio * (high - low)
-    at_left, at_right = at(left), at(right)
-    for _ in range(5):
-        if at_left <= at_right:
-            high, right, at_right = right, left, at_left
-            left = high - ratio * (high - low)
-            at_left = at(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + ratio * (high - low)
-            at_right = at(right)
-    # The better of two points is kept in every step, so the best of all is still there.
-    return min(at_left, at_right)[1]
+    found = minimize_scalar(
+        lambda logit: _losses_epsilon(_divided(kinds, mu, share(logit)), delta, lower, ALIKE),
+        bounds=SHARES,
+        method="bounded",
+        options={"xatol": 0.1, "maxiter": 10},
+    )
+    return share(float(found.x))
 
 
 def is_gaussian(events: Sequence[Event]) -> bool:
@@ -486,12 +460,14 @@ def _sequences(events: Sequence[Event]) -> list[tuple[Event, ...]]:
     return sequences
 
 
-def _account_sequence(events: Sequence[Event], delta: float) -> Accounted:
+# A plan is accounted when its noise is calibrated, and again for its certificate.
+@functools.lru_cache(maxsize=8)
+def _account_sequence(events: tuple[Event, ...], delta: float) -> Accounted:
     kinds = _Sorted.of(events)
     if kinds.problem:
         # Whatever is used without noise, the noisy releases leak at least what they leak by themselves.
-        protected = [event for event in events if not isinstance(event, UnprotectedEvent)]
-        lower = _account_sequence(protected, delta).lower if protected != list(events) else 0.0
+        protected = tuple(event for event in events if not isinstance(event, UnprotectedEvent))
+        lower = _account_sequence(protected, delta).lower if protected != events else 0.0
         return Accounted(math.inf, lower, kinds.problem, lambda epsilon: 1.0)
     rest = delta - kinds.spent_delta
     if rest <= 0.0:
@@ -537,23 +513,53 @@ def _account_by_losses(kinds: _Sorted, mu: float, delta: float, lower: float) ->
     if not any(part.full for event in kinds.sampled for part in event.parts):
         share = 1.0
     else:
-        share = _golden_section(lambda t: _losses_epsilon(_divided(kinds, mu, t), delta, lower, ROUGH))
+        share = _best_share(kinds, mu, delta, lower)
     divided = _divided(kinds, mu, share)
     epsilon = _losses_epsilon(divided, delta, lower, FINE)
-    interval = max(epsilon, 1e-3) / 4096.0
 
     @functools.cache
-    def composed() -> PrivacyLoss:
-        return _compose(divided, interval, delta, math.inf)
+    def composed() -> list[PrivacyLoss]:
+        return _composed(divided, delta, max(epsilon, 1e-3))
 
     def profile(at: float) -> float:
-        found = composed().delta(at)
+        found = _delta_on_the_finest(composed(), at)
+        if at >= epsilon:
+            found = min(found, delta)
         if divided.bounded_only:
             found = min(found, zcdp_delta(divided.rho, at))
         return min(1.0, kinds.spent_delta + found)
 
     text = "bounded range and zCDP" if divided.bounded_only else "privacy-loss distributions"
     return Accounted(epsilon, min(lower, epsilon), text, profile)
+
+
+def _composed(divided: _Divided, delta: float, epsilon: float) -> list[PrivacyLoss]:
+    """Return the composition on finer and finer grids, until hardly more than the known `epsilon` is spent at `delta`.
+
+    What many releases lose by a grid adds up. The closed bounds of selections are not those of a grid.
+    """
+    from dprepro.privacy.pld import GridTooFine
+
+    interval = epsilon / 4096.0
+    found = [_compose(divided, interval, delta, math.inf)]
+    with contextlib.suppress(GridTooFine):
+        while not divided.pure_only and found[-1].epsilon(delta) > (1.0 + FINE) * epsilon:
+            interval /= 4.0
+            found.append(_compose(divided, interval, delta, math.inf))
+    return found
+
+
+def _delta_on_the_finest(grids: Sequence[PrivacyLoss], epsilon: float) -> float:
+    """Return the bound of the finest grid on which delta at `epsilon` can be computed."""
+    from dprepro.privacy.pld import GridTooFine
+
+    *coarser, finest = grids
+    if not coarser:
+        return finest.delta(epsilon)
+    try:
+        return finest.delta(epsilon)
+    except GridTooFine:
+        return _delta_on_the_finest(coarser, epsilon)
 
 
 @dataclass(frozen=True)
@@ -643,7 +649,13 @@ def _simple_bound(divided: _Divided, delta: float) -> float:
     return min(total, zcdp_epsilon(divided.rho, delta)) if divided.pure_only else total
 
 
-def _losses_epsilon(divided: _Divided, delta: float, lower: float, tolerance: float) -> float:
+def _losses_epsilon(
+    divided: _Divided, delta: float, lower: float, tolerance: float, enough: float | None = None
+) -> float:
+    """Return an upper bound on epsilon, settled up to `tolerance`; of no more than `enough` none better is looked for.
+
+    With `enough` it is also given up where no finer grid would lead there.
+    """
     from dprepro.privacy import pld
     from dprepro.privacy.composition import bounded_range, optimal_pure
 
@@ -656,7 +668,7 @@ def _losses_epsilon(divided: _Divided, delta: float, lower: float, tolerance: fl
     if divided.bounded_only:
         return bound  # randomised responses know of no range: where they cost less than their sum, zCDP does so before
     return pld.refined_epsilon(
-        lambda interval, epsilon: _compose(divided, interval, delta, epsilon), delta, bound, tolerance
+        lambda interval, epsilon: _compose(divided, interval, delta, epsilon), delta, bound, tolerance, enough
     )
 
 

@@ -17,11 +17,14 @@ from pathlib import Path
 from dprepro.errors import UserError
 from dprepro.files import jsonable, write_json
 from dprepro.privacy.accounting import (
+    FINE,
     FIRST_SHARE,
+    ROUGH,
     account,
     best_share,
     check_delta,
     check_epsilon,
+    has_summed_parts,
     within,
 )
 from dprepro.privacy.events import Event, event_to_json, scale_events
@@ -33,7 +36,10 @@ _LARGEST_FACTOR = 1e12
 
 
 def smallest_scale(events: Sequence[Event], epsilon: float, delta: float) -> float:
-    """Return the smallest factor on all noise scales with which `events` are (epsilon, delta)-DP."""
+    """Return the smallest factor on all noise scales with which `events` are (epsilon, delta)-DP.
+
+    What is found is remembered for the calibrated events too, whose factor is 1: a certificate asks for it.
+    """
     check_epsilon(epsilon)
     check_delta(delta)
     key = _key(events, epsilon, delta)
@@ -47,20 +53,31 @@ def smallest_scale(events: Sequence[Event], epsilon: float, delta: float) -> flo
 
 
 def _search(events: Sequence[Event], epsilon: float, delta: float) -> float:
-    """Find the factor roughly for one division of the noise, then finely for the best division."""
+    """Find the factor roughly for one division of the noise, then finely for the best division.
 
-    def shown(factor: float, share: float, accuracy: float) -> bool:
-        return within(scale_events(events, factor), epsilon, delta, share, accuracy)
+    The best division changes with the noise: it is looked for again until the factor hardly moves.
+    """
 
-    factor = _crossing(lambda f: shown(f, FIRST_SHARE, 1e-3), 1.0, 0.02)
+    def shown(start: float, share: float, settled: float, tolerance: float) -> float:
+        return _crossing(
+            lambda f: within(scale_events(events, f), epsilon, delta, share, settled),
+            start,
+            tolerance,
+        )
+
+    share = FIRST_SHARE
+    factor = shown(1.0, share, ROUGH, ROUGH)
     if math.isinf(factor):
         reason = account(events, delta).accountant.removeprefix("none: ")
         raise UserError(f"No amount of noise is shown to make this plan ({epsilon:g}, {delta:g})-DP ({reason}).")
-    share = best_share(scale_events(events, factor), epsilon, delta)
-    factor = _crossing(lambda f: shown(f, share, 2.5e-4), factor, TOLERANCE)
+    before = math.inf if has_summed_parts(events) else factor
+    while factor < before / (1.0 + ROUGH):
+        before, share = factor, best_share(scale_events(events, factor), delta)
+        factor = shown(factor, share, ROUGH, ROUGH / 4.0)
+    factor = shown(factor, share, FINE, TOLERANCE)
     # The accountant that writes certificates has the last word.
     while account(scale_events(events, factor), delta).epsilon > epsilon:
-        factor *= 1.0 + TOLERANCE
+        factor *= 1.0 + TOLERANCE / 2.0
     return factor
 
 

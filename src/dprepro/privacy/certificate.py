@@ -17,7 +17,7 @@ from dprepro.privacy.accounting import (
     probability_sampled,
 )
 from dprepro.privacy.calibrate import smallest_scale
-from dprepro.privacy.events import ADJACENCY, event_to_json
+from dprepro.privacy.events import ADJACENCY, event_to_json, is_noisy
 
 if TYPE_CHECKING:
     from dprepro.algorithms.base import Plan
@@ -31,8 +31,9 @@ def certify(plan: Plan, *, compare: bool = True) -> dict[str, Any]:
     """Return the certificate of a plan as plain values.
 
     `noise_ratio` is the plan's noise over the smallest noise that the accountant certifies for the claimed epsilon:
-    above 1 the plan is loose, below 1 it does not keep its claim. Finding that noise takes longer than the rest, unless
-    the plan was calibrated to it; without `compare` the ratio is NaN.
+    above 1 the plan is loose, below 1 it does not keep its claim. It is NaN for a plan without noise or with an
+    infinite epsilon. Finding the smallest noise takes longer than the rest, unless the noise was calibrated and the
+    calibration is remembered; without `compare` the ratio is left out, NaN for every variant.
     """
     accounted = account(plan.events, plan.delta)
     ratio = _noise_ratio(plan) if compare else math.nan
@@ -90,7 +91,7 @@ def check_certificate(certificate: Mapping[str, Any], plan: Plan, where: str) ->
 
 
 def _noise_ratio(plan: Plan) -> float:
-    if math.isinf(plan.epsilon):
+    if math.isinf(plan.epsilon) or not is_noisy(plan.events):
         return math.nan
     try:
         return 1.0 / smallest_scale(plan.events, plan.epsilon, plan.delta)

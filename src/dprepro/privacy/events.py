@@ -389,6 +389,12 @@ def leaves(events: Sequence[Event]) -> Iterator[Event]:
             yield event
 
 
+def is_noisy(events: Sequence[Event]) -> bool:
+    """Whether some event adds noise, or should: conditions and unprotected uses have none to scale."""
+    noiseless = (ConditionEvent, UnprotectedEvent, ParallelEvent)
+    return any(not isinstance(event, noiseless) and event.count > 0 for event in leaves(events))
+
+
 def replace_leaves(events: Sequence[Event], new: Callable[[Event], Event | None]) -> tuple[Event, ...]:
     """Return the events with each leaf replaced by `new(leaf)`; None drops it."""
     found: list[Event] = []

@@ -468,7 +468,11 @@ def pure(epsilon0: float, interval: float) -> PrivacyLoss:
 
 
 def refined_epsilon(
-    build: Callable[[float, float], PrivacyLoss], delta: float, bound: float, tolerance: float = 0.003
+    build: Callable[[float, float], PrivacyLoss],
+    delta: float,
+    bound: float,
+    tolerance: float = 0.003,
+    enough: float | None = None,
 ) -> float:
     """Return an upper bound on the epsilon of a composition at `delta`, refining the grid until it settles.
 
@@ -476,17 +480,20 @@ def refined_epsilon(
     that can use it. `bound` is a finite bound known beforehand. The interval is divided by four until the answer
     changes by less than `tolerance`, relatively, or the grid grows too large; the error falls at least in proportion
     to the interval, so what is left is about a third of the last change. The smallest answer is returned: each of
-    them is a bound.
+    them is a bound. With `enough` the refinement ends as soon as it is known on which side of it the answer lies: it is
+    reached, or so far off that another change like the last would not do.
     """
     check_delta(delta)
     best, previous, interval = bound, math.inf, bound / 64.0
-    while interval > 0.0:
+    while interval > 0.0 and (enough is None or best > enough):
         try:
             value = build(interval, best).epsilon(delta)
         except GridTooFine:
             break
         best = min(best, value)
         if previous - value <= tolerance * value:
+            break
+        if enough is not None and 2.0 * value - previous > enough:
             break
         previous = value
         interval = min(interval / 4.0, best / 64.0)
