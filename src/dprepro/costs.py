@@ -53,7 +53,7 @@ def usual_seconds(benchmark: str | os.PathLike[str]) -> float | None:
 
 def _kind(benchmark: str | os.PathLike[str]) -> tuple[str, str]:
     """Return the kind of a job, such as `runs`, and its experiment, from .../benchmarks/KIND/EXPERIMENT[/JOB].tsv."""
-    parts = Path(benchmark).with_suffix("").parts
+    parts = Path(os.fspath(benchmark).removesuffix(".tsv")).parts
     kind, name, *_ = (*parts[len(parts) - parts[::-1].index("benchmarks") :], "") if "benchmarks" in parts else ("", "")
     return kind, name
 

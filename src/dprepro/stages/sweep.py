@@ -43,9 +43,9 @@ def run_sweep(spec: Mapping[str, Any], optima: Path | None, out: Path, sources: 
 
     `optima` holds the minima of the points; there is no such file where the metric needs none.
     """
+    get_algorithm(spec["algorithm"])  # a library that is not installed is no result: the points are not refused for it
     # An infinite epsilon is a text in JSON.
     spec = {**spec, "points": [{**point, "epsilon": float(point["epsilon"])} for point in spec["points"]]}
-    get_algorithm(spec["algorithm"])  # a library that is not installed is no result: the points are not refused for it
     backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
     with single_blas_thread():
         threads = blas_threads()
