@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from conftest import CRASHED
+from workflow.conftest import CRASHED
 
 from dprepro.experiments import load_config, load_experiments
 
