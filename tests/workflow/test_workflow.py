@@ -58,11 +58,11 @@ def test_commands_in_a_copy_use_the_sources_of_the_copy(pristine: Checkout) -> N
 
 
 def test_one_command_makes_every_figure_and_table(finished: Checkout) -> None:
-    suffixes = ("png", "pdf", "svg", "md")
+    suffixes = ("png", "pdf", "svg", "md", "json")
     figures = {f"figures/{name}.{suffix}" for name in (*EXPERIMENTS, *FINDINGS) for suffix in suffixes}
-    tables = {f"tables/{name}.{suffix}" for name in EXPERIMENTS for suffix in ("csv", "md", "tex")}
+    tables = {f"tables/{name}.{suffix}" for name in EXPERIMENTS for suffix in ("csv", "md", "tex", "json")}
     assert set(finished.files("figures/*")) == figures
-    findings = {f"tables/{paper}_findings.{suffix}" for paper in ("abg23", "klt25") for suffix in ("csv", "md")}
+    findings = {f"tables/{paper}_findings.{suffix}" for paper in ("abg23", "klt25") for suffix in ("csv", "md", "json")}
     assert set(finished.files("tables/*")) == tables | findings
     assert all(path.stat().st_size > 0 for path in finished.files("*/*.*").values())
     assert len(finished.files("runs/*/*.npz")) == len(finished.files("plans/*/*.certificate.json")) == 17
@@ -119,7 +119,7 @@ def test_a_lost_figure_is_drawn_again_alone_and_with_the_same_bytes(done: Checko
     assert outcome.code == 0, outcome.text
     assert outcome.jobs == ["Drawing wyx17_fig1"]
     after = {name: path.read_bytes() for name, path in done.files("figures/wyx17_fig1.*").items()}
-    assert len(after) == 4
+    assert len(after) == 5
     assert [name for name in before if after[name] != before[name]] == []
 
 
@@ -285,10 +285,10 @@ def test_a_crash_costs_its_own_rows_and_never_the_report(done: Checkout) -> None
     gaps = [sentence for sentence in outcome.sentences if "Missing: Running wyx17_fig1: dp-svrg-bb" in sentence]
     assert len(gaps) == len(lost) > 0
     report = (done.results / "report.html").read_text(encoding="utf-8")
-    assert "planted" in report
+    assert 'class="incomplete"' in report
     assert all((done.results / name).read_bytes() == content for name, content in others.items())
     assert done.snakemake().code == 0
-    assert "planted" not in (done.results / "report.html").read_text(encoding="utf-8")
+    assert 'class="incomplete"' not in (done.results / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_job_that_fails_shows_why(checkout: Checkout) -> None:
