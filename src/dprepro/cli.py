@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import dprepro
-from dprepro.errors import SHORT_OF_MEMORY, RunFailed, UserError
+from dprepro.errors import SHORT_OF_MEMORY, TRUST, RunFailed, UserError
 from dprepro.owner import end_with_owner
 
 
@@ -103,8 +103,6 @@ def _add(commands: Any, name: str, command: Callable[[argparse.Namespace], None]
 
 def _add_extensions(parser: Any) -> None:
     """Add the option of every command that looks for algorithms, datasets, losses or experiments by name."""
-    from dprepro.extensions import TRUST
-
     said = f"a folder with files of your own; may be given again, and adds to DPREPRO_EXTENSIONS; {TRUST}"
     parser.add_argument("--extensions", action="append", type=Path, default=[], metavar="FOLDER", help=said)
 

@@ -25,6 +25,8 @@ class RunFailed(Exception):
 
 
 # What to do about a lack of memory.
+# Told wherever a user names such a folder: its files are imported as soon as it is in use.
+TRUST = "files in extension folders are Python code and run with your rights: use only folders you trust"
 SHORT_OF_MEMORY = "give the job more memory, fewer rows or features, or a narrower tile"
 
 

@@ -26,8 +26,6 @@ from types import CodeType, ModuleType
 from dprepro.errors import UserError
 
 VARIABLE = "DPREPRO_EXTENSIONS"
-# Told wherever a user names such a folder: its files are imported as soon as it is in use.
-TRUST = "files in extension folders are Python code and run with your rights: use only folders you trust"
 ALGORITHMS, DATASETS, LOSSES, EXPERIMENTS = "algorithms", "datasets", "losses", "experiments"
 _SUFFIXES = {ALGORITHMS: ".py", DATASETS: ".py", LOSSES: ".py", EXPERIMENTS: ".yaml"}
 _PACKAGE = "dprepro_extension_"

@@ -13,7 +13,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from dprepro import extensions
-from dprepro.errors import UserError
+from dprepro.errors import TRUST, UserError
 from dprepro.files import write_text
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -90,4 +90,4 @@ def next_steps(kind: str, folder: Path, files: list[Path]) -> list[str]:
         "loss": f"loss: {name} in an experiment, or --loss {name}",
         "experiment": f"experiments: [{name}] in a configuration, then snakemake --cores 2 {name}",
     }
-    return [*lines, f"then        {tried[kind]}", f"note        {extensions.TRUST}"]
+    return [*lines, f"then        {tried[kind]}", f"note        {TRUST}"]
