@@ -304,9 +304,9 @@ def _spec(text: str) -> Any:
     """Return the specification of a job: JSON as it stands, or the name of a file that the workflow wrote."""
     if text.startswith("{"):
         return json.loads(text)
-    from dprepro.files import read_record
+    from dprepro.files import read_record, unsealed
 
-    return {key: value for key, value in read_record(text).items() if key != "digest"}
+    return unsealed(read_record(text))
 
 
 def _gaps(options: argparse.Namespace) -> list[str]:

@@ -119,9 +119,13 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 def write_record(path: str | os.PathLike[str], content: Mapping[str, Any]) -> str:
     """Write a mapping as JSON with a seal under `digest`, its last key; return the digest."""
-    unsealed = {key: value for key, value in content.items() if key != "digest"}
-    text = json.dumps(jsonable(unsealed) | {"digest": digests.BLANK.decode()}, indent=2, allow_nan=False)
+    text = json.dumps(jsonable(unsealed(content)) | {"digest": digests.BLANK.decode()}, indent=2, allow_nan=False)
     return write_sealed(path, text + "\n")
+
+
+def unsealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record without its digest."""
+    return {key: value for key, value in record.items() if key != "digest"}
 
 
 def write_sealed(path: str | os.PathLike[str], text: str) -> str:
@@ -201,10 +205,10 @@ def write_arrays(path: str | os.PathLike[str], arrays: Mapping[str, np.ndarray])
         return digests.seal(temporary)
 
 
-def read_result(path: Path, *names: str, record: Mapping[str, Any], key: str = "arrays") -> dict[str, np.ndarray]:
+def read_result(path: Path, *names: str, record: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Read the arrays of a result: sealed, and those whose digest its `record`, the JSON beside it, states."""
-    _check_names(path.with_suffix(".json"), record, (key,))
-    digests.check(path, expected=record[key], because=str(path.with_suffix(".json")))
+    _check_names(path.with_suffix(".json"), record, ("arrays",))
+    digests.check(path, expected=record["arrays"], because=str(path.with_suffix(".json")))
     return read_arrays(path, *names)
 
 

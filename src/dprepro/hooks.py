@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dprepro.errors import UserError
-from dprepro.files import jsonable, read_record, write_record
+from dprepro.files import jsonable, read_record, unsealed, write_record
 from dprepro.progress import PLAN_EVENT
 from dprepro.recovery import note_submissions, was_stopped
 
@@ -49,7 +49,7 @@ def _write_if_changed(path: Path, content: Mapping[str, Any]) -> None:
         known = read_record(path)
     except UserError:
         known = {}
-    if {key: value for key, value in known.items() if key != "digest"} != jsonable(content):
+    if unsealed(known) != jsonable(content):
         write_record(path, content)
 
 
@@ -88,6 +88,7 @@ class _Missing:
     def __init__(self, dag: Any) -> None:
         self._dag = dag
         self.jobs = sorted(dag.needrun_jobs(), key=lambda job: str(job.output))
+        self._undone = set(self.jobs)
         self.below = functools.cache(self._below)
 
     def reason(self, job: Any) -> str:
@@ -101,7 +102,7 @@ class _Missing:
 
     def _below(self, job: Any) -> list[str]:
         """Return the reasons of all jobs that a job waits for in vain, each once."""
-        waits = [other for other in self._dag.dependencies[job] if other in set(self.jobs)]
+        waits = [other for other in self._dag.dependencies[job] if other in self._undone]
         found: dict[str, None] = {}
         for other in sorted(waits, key=lambda one: str(one.output)):
             found |= dict.fromkeys(self.below(other) or [self.reason(other)])

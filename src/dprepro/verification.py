@@ -19,7 +19,7 @@ from typing import Any
 from dprepro import digests
 from dprepro.algorithms import get_algorithm
 from dprepro.errors import RunFailed, UserError
-from dprepro.files import jsonable, read_arrays, read_publication, read_record, read_result
+from dprepro.files import jsonable, read_arrays, read_publication, read_record, read_result, unsealed
 from dprepro.privacy.certificate import certify
 
 # What a certificate says that follows from its plan; numbers may differ by this much on another machine.
@@ -252,8 +252,7 @@ def _check_job(found: Verified, path: Path, spec: Mapping[str, Any]) -> None:
     job = found.folder / "jobs" / spec["experiment"] / f"{spec['job']}.json"
     if not job.exists():
         return
-    wanted = {key: value for key, value in read_record(job).items() if key != "digest"}
-    if wanted != jsonable(spec):
+    if unsealed(read_record(job)) != jsonable(spec):
         raise UserError(f"The result {path} is of another configuration than {job}: run snakemake again.")
 
 
