@@ -291,7 +291,7 @@ def test_a_method_with_replicates_of_its_own_is_counted_by_itself() -> None:
 
 
 @pytest.mark.parametrize("epsilons", [(1.0,), (0.2, 0.5, 1.0)])
-@pytest.mark.parametrize("name", ["GD", "averaged GD, T = 60", "WWWWWWWWWWWWWWWWWWWWWWWWWWWW", LONG[:50]])
+@pytest.mark.parametrize("name", ["GD", "DP-GD, eta = 1/L, T = 1000", "WWWWWWWWWWWWWWWWWWWWWWWWWWWW", LONG[:50]])
 def test_the_name_of_a_curve_is_not_cut_however_long_it_is(name: str, epsilons: tuple[float, ...]) -> None:
     """The file of an own algorithm says what its curve is called."""
     rows = [
@@ -310,6 +310,7 @@ def test_the_name_of_a_curve_is_not_cut_however_long_it_is(name: str, epsilons: 
     metadata["datasets"] = {"data": {"title": "Some data", "preprocessing": "none"}}
     with style.applied():
         found, caption = curves.figure(pd.DataFrame(rows), metadata)
+        found.set_dpi(plt.rcParams["savefig.dpi"])
         found.draw_without_rendering()
     assert "No parameter is tuned" in caption
     assert f"Ends above w = 0 in the mean: {name} (epsilon = 1)." in caption

@@ -24,10 +24,12 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     epsilons = sorted(frame["epsilon"].unique())
     methods = list(dict.fromkeys(frame["method"]))
     colour = style.colours(methods)
+    # Names are measured at the resolution at which they are saved: it changes their width.
     drawn, grid = plt.subplots(
         2,
         len(epsilons),
         figsize=(7.4, 4.9),
+        dpi=plt.rcParams["savefig.dpi"],
         sharey=True,
         squeeze=False,
         gridspec_kw={"hspace": 0.42, "wspace": 0.1},
@@ -46,7 +48,8 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
                 names = style.label_ends(axes, ends, colour)
     _reference(grid, float(frame["gap_at_zero"].iloc[0]))
     # The labels stand to the right of the last panel: longer ones need more room.
-    room = max((name.get_window_extent().width for name in names), default=0.0) / drawn.bbox.width
+    edge = grid[0, -1].bbox.x1
+    room = max((name.get_window_extent().x1 - edge for name in names), default=0.0) / drawn.bbox.width
     drawn.subplots_adjust(left=0.1, right=min(0.84, 0.985 - room), top=0.9, bottom=0.17)
     drawn.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, x=0.1, ha="left")
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
