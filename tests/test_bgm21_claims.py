@@ -193,6 +193,25 @@ def test_algorithm_6_as_published_spends_more_than_four_on_two_neighbours(b, eps
     assert max(found) == pytest.approx(account(plan.events, delta).epsilon)
 
 
+@pytest.mark.parametrize(("delta", "most"), [(1e-3, 3.44), (1e-6, 3.591), (1e-10, 3.695)])
+def test_algorithm_6_with_the_step_size_of_its_own_move_keeps_a_claimed_four(delta, most):
+    """sigma-hat with eta_{t-1}, the step by which the points differ, in place of eta_t; batches without floors.
+
+    Movement over noise is then epsilon/(2 sqrt(ln(1/delta))) (u + v)/hypot(u, v), u and v the movements of the two
+    parts, so that epsilon/sqrt(2 ln(1/delta)) bounds it for all constants of the loss.
+    """
+    ratios = [
+        ((1.0 - _sfw.eta(t)) * min(_sfw.eta(t - 1) * turn, 2.0) + _sfw.eta(t))
+        / math.hypot((1.0 - _sfw.eta(t)) * _sfw.eta(t - 1) * turn, _sfw.eta(t))
+        for t in range(1, 200)
+        for turn in np.geomspace(0.01, 100.0, 401)
+    ]
+    assert 1.414 < max(ratios) <= math.sqrt(2.0)
+    spent = gaussian_epsilon(max(ratios) * 4.0 / (2.0 * math.sqrt(math.log(1.0 / delta))), delta)
+    assert spent == pytest.approx(most, abs=0.01)
+    assert spent < 4.0
+
+
 @pytest.mark.parametrize("variant", ["published", "certified", "practical"])
 def test_no_release_of_algorithm_6_moves_further_for_its_noise_than_is_accounted(variant):
     """Noise is measured on 1024 replicates, movement on the worst neighbours, at points that move a lot or a little.

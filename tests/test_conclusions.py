@@ -26,7 +26,8 @@ def line(method, algorithm, variant, slope, *, level=1.0, accounted=1.0, privacy
                     "privacy_verdict": privacy, "delta": 1e-3, "rounds": 10.0,
                     "gradient_evaluations": 10 * x, "function_evaluations": 0.0,
                     "metric": "optimality gap", "bound_value": np.nan, "refused": "", "failure": failure,
-                    "set_here": "", "member": "", "replicate": replicate, "samples": x, "value_at_zero": np.nan,
+                    "set_here": "", "constant_set_here": "", "member": "", "replicate": replicate, "samples": x,
+                    "value_at_zero": np.nan,
                     "returned": np.nan, "tried": "[]", "runs_from_n": 10.0, "useful_from_n": 99.0,
                     "value": level * (x / 1000.0) ** slope * np.exp(0.05 * rng.normal()),
                 }
@@ -44,18 +45,20 @@ def metadata(frame):
     return {"methods": methods, "problems": {"p": "a problem"}, "settings": {"p": {}}}
 
 
-def test_a_rate_lost_to_honest_noise_and_its_repair_are_named_with_their_exponents():
+def test_a_rate_lost_to_certified_noise_and_its_repair_are_named_with_their_exponents():
     text = "\n".join(
         conclusions(
-            line("plain", "svrg", "published", -2.0, accounted=50.0, privacy="not private as published"),
+            line("plain", "svrg", "published", -2.0, accounted=50.0, privacy="not private as published").assign(
+                constant_set_here="c = 1"
+            ),
             line("honest", "svrg", "certified", -0.5, level=9.0),
             line("clipped", "svrg", "practical", -2.1),
         )
     )
-    assert "svrg has the bound's n^-2 with the published noise; with the noise that its privacy needs" in text
+    assert "svrg has the bound's n^-2 with the published noise; with the smallest noise that is certified" in text
     assert "honest (certified) falls as n^-0.5" in text
     assert "calibrated alike, clipped (practical) falls as n^-2.1" in text
-    assert "the published noise of plain, constants that the paper leaves open taken as 1, claims epsilon = 1" in text
+    assert "the published noise of plain with c = 1, set here, claims epsilon = 1" in text
     assert "at delta = 0.001 and spends 50." in text
     assert "clipped (practical) has the smallest optimality gap" in text
 
@@ -100,7 +103,7 @@ def test_of_practical_lines_it_is_said_whether_they_show_the_prediction_and_if_n
     assert "ours (practical) misses the prediction: n^-1.0" in alone
     assert "no line without noise tells whether noise or schedule is the cause." in alone
     for slope, cause in (
-        (-1.02, "the schedule is the cause, not the noise."),
+        (-1.02, "the noise is not the cause here."),
         (-2.0, "the noise is part of the cause."),
     ):
         silent = line("silent", "a", "published", slope).assign(epsilon=np.inf, epsilon_accounted=np.inf)
@@ -121,10 +124,16 @@ def test_it_is_said_from_which_n_a_method_of_the_paper_beats_the_others():
     frame = pd.concat([ours, theirs], ignore_index=True)
     text = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "ours")), frame))
     assert "p: ours (certified) is ahead of theirs (certified) from n = 4,000 on (4 n measured)" in text
-    assert "at n = 8,000 its error is 1/2.4 of that; neither is tuned." in text
+    assert "at n = 8,000 its error is 1/2.4 of that; neither is tuned in this run." in text
     turned = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "theirs")), frame))
-    assert "p: theirs (certified) is not ahead of ours (certified) up to n = 8,000" in turned
-    assert "at n = 8,000 its error is 2.4 times that; neither is tuned." in turned
+    ahead = "(ahead at n = 1,000, 2,000)"
+    assert (
+        f"p: theirs (certified) is not ahead of ours (certified) at n = 8,000, the largest measured {ahead}" in turned
+    )
+    assert "at n = 8,000 its error is 2.4 times that; neither is tuned in this run." in turned
+    late = pd.concat([ours.assign(value=1.5 * ours["value"]), theirs], ignore_index=True)
+    text = "\n".join(sweeps.conclusions(sweeps.table(late, owned(late, "ours")), late))
+    assert "p: ours (certified) is ahead of theirs (certified) at n = 8,000, the largest measured (4 n" in text
     level = pd.concat([ours, ours.assign(method="theirs", entry="theirs")], ignore_index=True)
     text = "\n".join(sweeps.conclusions(sweeps.table(level, owned(level, "ours")), level))
     assert "ours (certified) is not ahead of theirs (certified)" in text, "equal errors are no win"
@@ -133,9 +142,9 @@ def test_it_is_said_from_which_n_a_method_of_the_paper_beats_the_others():
 @pytest.mark.parametrize(
     ("ours", "theirs", "words"),
     [
-        ("[]", "[]", "; neither is tuned."),
-        ("[1, 2]", "[]", "; only ours is tuned."),
-        ("[]", "[1, 2, 3]", "; only theirs is tuned."),
+        ("[]", "[]", "; neither is tuned in this run."),
+        ("[1, 2]", "[]", "; only ours is tuned in this run."),
+        ("[]", "[1, 2, 3]", "; only theirs is tuned in this run."),
         ("[1, 2]", "[1, 2, 3]", "; tuned over 2 and 3 candidates."),
     ],
 )
@@ -150,7 +159,7 @@ def test_failed_runs_beat_nothing_however_small_their_error_is():
     ours = line("ours", "a", "certified", -2.0, level=0.1, failure="F(w) > F(0)")
     frame = pd.concat([ours, line("theirs", "b", "certified", -1.0)], ignore_index=True)
     text = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "ours")), frame))
-    assert "ours (certified) is not ahead of theirs (certified) up to n = 8,000" in text
+    assert "ours (certified) is not ahead of theirs (certified) at n = 8,000, the largest measured (4 n" in text
     assert "failed runs at 4 of 4 n" in text
 
 
@@ -191,9 +200,11 @@ def test_regimes_of_one_method_meet_where_their_fitted_lines_do():
 def test_points_that_are_no_better_than_the_start_stand_beside_the_exponent():
     frame = line("ours", "a", "certified", -1.0).assign(value_at_zero=0.4)
     rows = sweeps.table(frame, metadata(frame))
-    assert "; 2 of 4 points no better than the initial point" in rows["verdict"].iloc[0]
+    assert rows["verdict"].iloc[0] == "2 of 4 points no better than the initial point; not reached"
     assert rows["below_start_from"].iloc[0] == 4000.0
     assert abs(rows["last_error_over_start"].iloc[0] - 0.125 / 0.4) < 0.02
+    rows = sweeps.table(frame.assign(value_at_zero=0.9), metadata(frame))
+    assert rows["verdict"].iloc[0] == "not reached; 1 of 4 points no better than the initial point"
 
 
 def test_the_worst_overspend_of_all_axes_is_reported_with_its_own_delta():
@@ -227,7 +238,7 @@ def test_failed_runs_stand_beside_the_exponent():
         (True, "", "", "agrees: ran"),
         (False, "", "", "the paper says no; ran"),
         (False, "it needs a smooth regularizer", "", "agrees: refused: it needs a smooth regularizer"),
-        (True, "it needs a smooth regularizer", "", "the paper says yes; refused: it needs a smooth regularizer"),
+        (True, "it needs a smooth regularizer", "", "the paper says yes; not run here: it needs a smooth regularizer"),
         (None, "", "", "ran"),
         (True, "", "F(w) > F(0)", "8 of 8 runs failed; agrees: ran"),
         (None, "", "F(w) > F(0)", "8 of 8 runs failed; ran"),
@@ -261,9 +272,29 @@ def test_an_interval_that_is_too_wide_is_not_said_to_show_anything():
     assert "ours (practical) has too wide an interval to tell" in sentence
 
 
-def test_a_line_of_which_all_runs_failed_neither_meets_a_bound_nor_misses_it():
+def test_a_line_of_which_all_runs_failed_does_not_meet_a_bound():
     lines = (
         line("plain", "svrg", "published", -2.0, failure="F(w) > F(0)"),
         line("honest", "svrg", "certified", -0.5, level=9.0),
     )
     assert not any("has the bound's" in text for text in conclusions(*lines))
+
+
+def test_failures_stand_beside_an_exponent_that_would_agree():
+    frame = line("ours", "a", "practical", -2.0)
+    frame.loc[frame["replicate"] < 5, "failure"] = "F(w) > F(0)"
+    assert sweeps.table(frame, metadata(frame))["verdict"].iloc[0] == "20 of 32 runs failed; agrees"
+    (sentence,) = (text for text in conclusions(frame) if "(practical)" in text)
+    assert "ours (practical) is no success, as half of its runs or more failed" in sentence
+    assert sentence.endswith("; 20 of its runs failed.")
+    lost = [line("plain", "a", "published", -2.0), frame.assign(method="lost", entry="lost", variant="certified")]
+    text = "\n".join(conclusions(*lost))
+    assert "lost (certified) falls as n^-2" in text
+    assert "(20 of 32 runs worse than w = 0)" in text
+
+
+def test_agreement_by_the_tolerance_alone_is_said():
+    (sentence,) = conclusions(line("ours", "a", "practical", -1.9))
+    assert (
+        "ours (practical) agrees with the prediction only to within the table's tolerance of 0.15: n^-1.9" in sentence
+    )

@@ -47,7 +47,13 @@ def line(problem: str, method: str, variant: str = "published", **changes: Any) 
             | {"metric": wanted["metric"], "value": error, "value_at_zero": wanted["zero"], "replicate": replicate}
             | {"gradient_evaluations": 3.0 * at["n"], "function_evaluations": 0.0}
             | {"samples": at["n"], "rounds": 1.0, "bound_value": error}
-            | {"seconds": 1e-6 * at["n"], "delta": 1e-5, "epsilon_accounted": at["epsilon"], "set_here": ""}
+            | {
+                "seconds": 1e-6 * at["n"],
+                "delta": 1e-5,
+                "epsilon_accounted": at["epsilon"],
+                "set_here": "",
+                "constant_set_here": "",
+            }
             | {
                 "privacy_verdict": "private",
                 "runs_from_n": np.nan,

@@ -120,7 +120,9 @@ def test_every_judge_has_a_planted_change():
     assert {question.judge for question in abg23.QUESTIONS} == {judge for judge, *_ in PLANTED}
 
 
-@pytest.mark.parametrize(("at_least", "spent", "words"), [(2.0, 4.0, "not with c = 1"), (0.5, 0.9, "and with c = 1")])
+@pytest.mark.parametrize(
+    ("at_least", "spent", "words"), [(2.0, 4.0, "not with c = 1, set here"), (0.5, 0.9, "and with c = 1, set here")]
+)
 def test_the_open_constant_taken_as_one_is_judged_by_what_it_surely_spends(at_least, spent, words):
     rows = [{**CONSTANT_ROW, "spent_at_least_c1": at_least, "spent_c1": spent}]
     assert abg23.judge_constant({"rows": rows}).verdict.endswith(words)

@@ -226,7 +226,8 @@ def line(problem, method, ratio, *, accounted=1.0, spread=0.1, variant="certifie
             rows.append(
                 {
                     "experiment": "e", "problem": problem, "entry": method, "method": method, "algorithm": method,
-                    "variant": variant, "set_here": "", "axis": "n", "axis_value": float(n), "member": member, "n": n,
+                    "variant": variant, "set_here": "", "constant_set_here": "", "axis": "n", "axis_value": float(n),
+                    "member": member, "n": n,
                     "d": 1 if problem == "sampling" else 5, "epsilon": epsilon, "epsilon_accounted": accounted,
                     "delta": 1e-5, "metric": "gradient norm", "replicate": replicate, "refused": refused,
                     "failure": "", "value_at_zero": 7.0 * explicit(problem, n),

@@ -34,7 +34,8 @@ def rows_of(entry, d, *, spread=0.05, values=0.0):
             "d": d, "epsilon": 1.0, "epsilon_accounted": 0.3 if entry == "printed" else 1.0, "delta": 1e-6,
             "privacy_verdict": "certified", "rounds": 1.0, "gradient_evaluations": 0.0 if values else 2.0 * n,
             "function_evaluations": values * n, "metric": "Goldstein stationarity", "bound_value": np.nan,
-            "refused": "", "failure": "", "set_here": "", "member": "", "replicate": replicate, "samples": n,
+            "refused": "", "failure": "", "set_here": "", "constant_set_here": "", "member": "",
+            "replicate": replicate, "samples": n,
             "value_at_zero": 0.4, "returned": np.nan, "runs_from_n": np.nan, "useful_from_n": np.nan, "seconds": 1.0,
             "value": 0.2 * (n / at) ** -0.7 * np.exp(spread * rng.normal()),
         }
@@ -131,7 +132,7 @@ def test_the_sentences_name_exponents_their_difference_ratios_and_the_cost_of_pr
     # 2000 4^1.5 over 1500 4 is 2.67; both ask for two gradients for a sample.
     assert "at d = 16 old (practical) needs 2.6" in text
     assert "at d = 8 own (published) needs 2.0" in text
-    assert "spends 0.3 of the claimed epsilon 1." in text
+    assert "is accounted 0.3 of the claimed epsilon 1." in text
 
 
 def test_printed_noise_is_held_against_the_same_method_whatever_comes_first():

@@ -50,7 +50,7 @@ def test_of_a_loss_that_is_nowhere_linear_the_same_is_an_upper_bound_and_no_accu
     """No two logistic samples have gradients 2 G apart."""
     found = certificate("dp_gd", T=10)
     assert found["epsilon_lower"] == 0.0
-    assert found["verdict"] == "not certified (accounted epsilon = 2.245 is an upper bound)"
+    assert found["verdict"] == "not certified with c = 1, set here (accounted epsilon = 2.245 is an upper bound)"
     assert found["accountant"] == "Gaussian DP"
 
 
@@ -103,7 +103,7 @@ def test_a_plan_names_the_constant_of_its_published_noise_that_is_not_the_papers
 def test_labels_that_are_near_leave_an_upper_bound(label_bound):
     """Near them the loss is no more linear: no two samples are known with opposite gradients at every point."""
     found = certify(get_algorithm("dp_gd").plan(Setting(linear(120, label_bound=label_bound), 1.0, 1e-3), T=1))
-    assert found["verdict"] == "not certified (accounted epsilon = 2.245 is an upper bound)"
+    assert found["verdict"] == "not certified with c = 1, set here (accounted epsilon = 2.245 is an upper bound)"
     assert found["epsilon_lower"] == 0.0
 
 
@@ -192,7 +192,8 @@ def test_of_dp_svrg_in_the_papers_own_experiment_only_an_upper_bound_is_known():
     """n = 200,000, T = 15, m = 5000, epsilon = 1, delta = 1e-3."""
     spec = ProblemSpec(200_000, 54, Logistic(), Regularizer(l2=0.01), RealSpace())
     found = certify(get_algorithm("dp_svrg").plan(Setting(spec, 1.0, 1e-3), T=15, m=5000))
-    verdict = f"not certified (accounted epsilon = {found['epsilon_accounted']:.4g} is an upper bound)"
+    accounted = f"(accounted epsilon = {found['epsilon_accounted']:.4g} is an upper bound)"
+    verdict = f"not certified with c = 1, set here {accounted}"
     assert found["verdict"] == f"{verdict}; conditions of the theorem not met"
     assert found["epsilon_lower"] == 0.0, "no epoch has differences of full length from its first step on"
     assert 4.6e5 <= found["epsilon_accounted"] <= 4.75e5
@@ -241,7 +242,8 @@ def test_a_condition_on_utility_does_not_hide_what_is_known_of_privacy():
     assert not all(condition.holds for condition in plan.conditions)
     found = certify(plan)
     assert found["epsilon_lower"] < 1.0 < 1.4 < found["epsilon_accounted"]
-    assert found["verdict"] == f"not certified (accounted epsilon = {found['epsilon_accounted']:.4g} is an upper bound)"
+    accounted = f"(accounted epsilon = {found['epsilon_accounted']:.4g} is an upper bound)"
+    assert found["verdict"] == f"not certified with c = 12, set here {accounted}"
 
 
 def test_a_condition_on_privacy_that_fails_stands_beside_an_upper_bound():

@@ -109,16 +109,11 @@ def test_replacing_one_record_moves_the_gradients_within_the_stated_sensitivitie
 
 def test_spec_states_what_an_algorithm_may_rely_on():
     ridge = ProblemSpec(10, 3, Logistic(), Regularizer(l2=0.1), RealSpace())
-    assert {
-        "smooth",
-        "convex",
-        "strongly_convex",
-        "smooth_regularizer",
-        "lipschitz",
-        "unconstrained",
-    } == ridge.properties
+    assert ridge.properties == {
+        *("smooth", "convex", "strongly_convex", "smooth_regularizer", "lipschitz", "glm", "unconstrained"),
+    }
     lasso = ProblemSpec(10, 3, Squared(), Regularizer(l1=0.1), L1Ball(2.0))
-    assert lasso.properties == {"smooth", "convex", "lipschitz", "bounded", "polytope", "centrally_symmetric"}
+    assert lasso.properties == {"smooth", "convex", "lipschitz", "glm", "bounded", "polytope", "centrally_symmetric"}
     assert lasso.G == 3.0
     assert "lipschitz" not in ProblemSpec(10, 3, Squared(), Regularizer(), RealSpace()).properties
 

@@ -43,7 +43,7 @@ rule all:
 rule run:
     output: "results/runs/{number}.txt"
     log: "results/logs/runs/{number}.log"
-    benchmark: "results/benchmarks/runs/{number}.tsv"
+    benchmark: "results/benchmarks/trials/{number}.tsv"
     message: "Running the job with the number {wildcards.number}, which has a rather long name"
     shell: "(%s) > {log} 2>&1 && touch {output}"
 """

@@ -65,12 +65,16 @@ def rate_verdict(measured: Interval, theory: float, with_logarithms: float = flo
     if np.isnan(theory) or np.isnan(measured.mean):
         return "no exponent to compare" if np.isnan(theory) else "not measurable"
     low, high = prediction(theory, with_logarithms)
-    tolerance = min(TOLERANCE, SHARE * abs(theory)) if theory else TOLERANCE
-    if measured.high < low - tolerance:
+    if measured.high < low - tolerance(theory):
         return "faster than the bound"
-    if measured.low > high + tolerance:
+    if measured.low > high + tolerance(theory):
         return "not reached"
     return "agrees" if measured.high - measured.low <= 2.0 * WIDEST else "too wide to tell"
+
+
+def tolerance(theory: float) -> float:
+    """Return how far a measured exponent may lie from a bound's and still agree with it."""
+    return min(TOLERANCE, SHARE * abs(theory)) if theory else TOLERANCE
 
 
 def prediction(theory: float, with_logarithms: float) -> tuple[float, float]:

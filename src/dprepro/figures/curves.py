@@ -100,7 +100,7 @@ def _ends_line(frame: pd.DataFrame) -> str:
         for method, rows in above.groupby("method", sort=False)
     )
     said = f"Ends above w = 0 in the mean: {listed}." if listed else "No curve ends above w = 0 in the mean."
-    return f"No parameter is tuned: another step size or number of steps may end elsewhere. {said}"
+    return f"No parameter is tuned in this run: another step size or number of steps may end elsewhere. {said}"
 
 
 def _side_by_side(frame: pd.DataFrame) -> str:

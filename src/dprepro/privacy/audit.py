@@ -17,7 +17,7 @@ from dprepro.errors import RunFailed, UserError, VacuousSetting
 from dprepro.privacy.accounting import account, check_epsilon, delta_profile, is_gaussian
 from dprepro.privacy.bounds import BETA, MIN_REPLICATES, audit_bounds, largest_refuted_scale, violates
 from dprepro.privacy.cases import Case, Rows, Transcript
-from dprepro.privacy.certificate import certify
+from dprepro.privacy.certificate import certify, set_here
 from dprepro.privacy.events import Event, scale_events
 from dprepro.problems import make_risk
 from dprepro.run import Execution
@@ -124,7 +124,7 @@ def audit(
         "epsilon_tradeoff": tradeoff,
         "replicates_per_side": replicates,
         "confidence": 1.0 - 2.0 * BETA,
-        "verdict": "proves more than claimed" if proven > epsilon else "below the accounted epsilon",
+        "verdict": f"proves more than claimed{set_here(plan)}" if proven > epsilon else "below the accounted epsilon",
     }
 
 

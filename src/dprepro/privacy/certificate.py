@@ -114,14 +114,14 @@ def _verdict(plan: Plan, accounted: Accounted, ratio: float) -> str:
     if accounted.lower > plan.epsilon:
         # What refutes the claim is the lower bound: where the upper one is larger, it proves nothing.
         word = "accounted epsilon =" if accounted.lower == accounted.epsilon else "epsilon at least"
-        return f"not private as {plan.variant}{_set_here(plan)} ({word} {accounted.lower:.4g})"
+        return f"not private as {plan.variant}{set_here(plan)} ({word} {accounted.lower:.4g})"
     if math.isinf(accounted.epsilon):
         return f"not certified ({accounted.accountant.removeprefix('none: ')})"
     met = all(condition.holds for condition in plan.conditions if condition.privacy)
     remark = "" if met else "; conditions of the theorem not met"
-    return f"not certified (accounted epsilon = {accounted.epsilon:.4g} is an upper bound){remark}"
+    return f"not certified{set_here(plan)} (accounted epsilon = {accounted.epsilon:.4g} is an upper bound){remark}"
 
 
-def _set_here(plan: Plan) -> str:
-    """Return which constant of the noise is not the paper's: with another one the paper's own claim may hold."""
+def set_here(plan: Plan) -> str:
+    """Return what a verdict adds where a constant of the noise is not the paper's: with another its claim may hold."""
     return f" with {plan.constant_set_here}, set here" if plan.constant_set_here else ""

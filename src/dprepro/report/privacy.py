@@ -69,7 +69,8 @@ def _lost(privacy: Privacy, papers: Callable[[str], str]) -> Html:
     published = [row for row in claims if row["variant"] == "published"]
     heading = tag("h3", "Not private as published")
     if not lost:
-        return join([heading, tag("p", f"None of {len(published):,} published settings is shown to spend too much.")])
+        none = f"None of {len(published):,} published settings is shown to spend too much under its own loss."
+        return join([heading, tag("p", f"{none} The audits below attack worst-case losses.")])
     named = sum(bool(row["constant_set_here"]) for row in lost)
     sentence = (
         f"Of {len(published):,} published settings {len(lost):,} spend more than they claim: two data sets are known "
@@ -148,7 +149,13 @@ def _accounted_row(algorithm: str, variant: str, group: Sequence[Row]) -> list[C
 
 def _audit_sentence(audits: Sequence[Row]) -> Html:
     proven = [row for row in audits if kind(row["verdict"]) == "proves more than claimed"]
-    names = ", ".join(dict.fromkeys(f"{row['algorithm']} ({row['variant']})" for row in proven))
+    # The verdict names a constant that is not the paper's.
+    names = ", ".join(
+        dict.fromkeys(
+            f"{row['algorithm']} ({row['variant']}{row['verdict'].removeprefix('proves more than claimed')})"
+            for row in proven
+        )
+    )
     closest = max(audits, key=_share, default=None)
     near = (
         f"The closest comes to {_share(closest):.0%} of it ({closest['algorithm']}, {closest['variant']}). "

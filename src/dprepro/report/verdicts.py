@@ -12,14 +12,15 @@ AGREES = "agrees"
 BETTER = "better than the bound"
 MISSED = "not reached"
 DIFFERS = "differs"
-FAILED = "failed or refused"
+FAILED = "failed"
+REFUSED = "refused"
 COMPARED = "compared"
 NOTHING = "nothing to compare"
 # Kinds in the order in which they are shown, each with its tone and the beginnings of the verdicts that belong to it.
 _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     AGREES: (
         GOOD,
-        ("agrees", "within the bound", "as that of the private terms", "falls as the bound", "above the bound"),
+        ("agrees", "as that of the private terms", "falls as the bound", "above the bound"),
     ),
     BETTER: (
         GOOD,
@@ -27,16 +28,21 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     ),
     MISSED: (
         BAD,
-        ("not reached", "grows more than", "more than stated", "falls more slowly"),
+        ("not reached", "grows more than", "more than stated"),
     ),
-    DIFFERS: (BAD, ("differs", "larger than", "smaller than", "the paper says")),
-    FAILED: (BAD, ("refused", "failed")),
+    DIFFERS: (BAD, ("differs",)),
+    FAILED: (BAD, ("failed", "no better than the initial point")),
+    # Nothing was measured: the setting makes no sense here, or this implementation does not take it.
+    REFUSED: (OPEN, ("refused",)),
     COMPARED: (
         OPEN,
         (
             *("at least", "at most", "not to be told", "measured", "best", "level with the best", "times the best"),
             # The constant of a bound is not stated.
-            "above the bound with",
+            *("within the bound", "above the bound with"),
+            # Of upper bounds that are compared, or of methods that nobody claims to attain a lower one.
+            *("larger than", "smaller than", "falls more slowly"),
+            "the paper says",
         ),
     ),
     NOTHING: (
@@ -68,10 +74,10 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "proves more than claimed": (BAD, ("proves more",)),
 }
 # How many failed, or how many times the best it is, comes first in some verdicts.
-_NUMBERS = re.compile(r"^[\d.,e+]+ (of [\d,]+ (runs|replicates) )?")
+_NUMBERS = re.compile(r"^[\d.,e+]+ (of [\d,]+ (runs|replicates|points) )?")
 OTHER = "other"
 FINDINGS = ("contradicted", "fails as printed", "holds here", "empty", "not decided")
-RESULTS = (AGREES, BETTER, MISSED, DIFFERS, FAILED, COMPARED, NOTHING, OTHER)
+RESULTS = (AGREES, BETTER, MISSED, DIFFERS, FAILED, REFUSED, COMPARED, NOTHING, OTHER)
 
 
 def kind(verdict: str) -> str:
@@ -97,7 +103,7 @@ def counted(verdicts: Iterable[str]) -> dict[str, int]:
 # What the sentences of a table say, by words that they hold; the first that fit count.
 _SENTENCES: Mapping[str, tuple[str, ...]] = {
     "published noise spends more than it claims, or may": (" claims epsilon = ",),
-    "published, the bound is met; with the noise that privacy needs, it is not": (" with the published noise; with ",),
+    "published, the bound is met; with the smallest certified noise, it is not": (" with the published noise; with ",),
     "faster than predicted": ("is faster than predicted", ": grows less than the private term"),
     "the prediction is missed": ("misses the prediction", ": grows more than it"),
     "the exponent agrees with the predicted one": ("agrees with the prediction", ": agrees ("),

@@ -278,6 +278,7 @@ def _point_rows(
             "epsilon_accounted": float(certificate.get("epsilon_accounted", np.nan)),
             "accountant": certificate.get("accountant", ""),
             "privacy_verdict": certificate.get("verdict", ""),
+            "constant_set_here": certificate.get("constant_set_here", ""),
             "drawn_by": plan.get("drawn_by", ""),
             "covers": "output" if plan.get("rounds") == 1 else "all iterates",
             "sigma": plan.get("sigma", np.nan),

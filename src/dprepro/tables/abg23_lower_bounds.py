@@ -31,6 +31,7 @@ _THEOREMS = {"population_bias": "Theorem A.2", "population_signed_mean": "Theore
 _LACKS = {
     "strongly_convex": "for want of strong convexity",
     "polytope": "for want of a polytope",
+    "glm": "as the loss is no function of <w, x>",
     "bounded": "for want of a ball, which is not tried on this instance",
 }
 _ONCE = "as copies of atoms are not handed out once each"

@@ -12,6 +12,7 @@ import pandas as pd
 from dprepro.algorithms.base import VARIANTS
 from dprepro.sweeps import EVALUATIONS, SECONDS, VALUES
 from dprepro.tables import markdown_rows, records, sweeps
+from dprepro.tables.conclusions import HOW_TUNED
 
 # Which columns hold the exponent of the error in what; the error has another name in every part.
 _AXES = {f"in {axis}": axis for axis in ("n", "d", "log(d)", "rank", "epsilon", "1/epsilon", "1/beta")}
@@ -48,7 +49,7 @@ def summary(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]
 def details(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return what follows from the numbers in words, and every method on every problem, in Markdown."""
     titles = {part: here["title"] for part, here in metadata["parts"].items()}
-    parts = ["## What the numbers say", ""]
+    parts = ["## What the numbers say", "", HOW_TUNED, ""]
     for part, title in titles.items():
         lines = sweeps.conclusions(rows[rows["part"] == part], frame[frame["experiment"] == part])
         parts += [f"{title}:", "", *lines, ""] if lines else []

@@ -26,7 +26,7 @@ from dprepro.errors import UserError
 from dprepro.origin import span
 from dprepro.sweeps import CALLS, EVALUATIONS, NONSMOOTH, ROWS, SAMPLES, SECONDS
 from dprepro.tables import markdown_rows, records
-from dprepro.tables.conclusions import conclusions, rounded
+from dprepro.tables.conclusions import HOW_TUNED, conclusions, rounded
 
 PER_ROUND = ", divided by the rounds"
 NONSMOOTH_QUANTITY = "takes a non-smooth regularizer"
@@ -183,7 +183,7 @@ def _line(name: str, rows: pd.DataFrame, metadata: Mapping[str, Any]) -> _Line:
     used = rows[rows["refused"] == ""]
     common = _common(rows.assign(problem=name), used, claims) | {
         "points": used.groupby(["problem", "axis_value"]).ngroups,
-        "set_here": "; ".join(dict.fromkeys(rows["set_here"])),
+        **{key: "; ".join(dict.fromkeys(filter(None, rows[key]))) for key in ("set_here", "constant_set_here")},
         # Errors at single n are no exponents along the series.
         "last_error_over_start": float("nan"),
         "below_start_from": float("nan"),
@@ -285,8 +285,10 @@ def _nonsmooth_row(rows: pd.DataFrame, claims: Mapping[str, Any]) -> dict[str, A
     stated = float(claims["nonsmooth"]) if "nonsmooth" in claims else float("nan")
     used = rows[rows["refused"] == ""]
     said = f"refused: {refused}" if refused else "ran"
-    if not np.isnan(stated):
-        said = f"agrees: {said}" if stated == takes else f"the paper says {'yes' if stated else 'no'}; {said}"
+    if stated == takes:
+        said = f"agrees: {said}"
+    elif not np.isnan(stated):
+        said = f"the paper says {'yes' if stated else 'no'}; {f'not run here: {refused}' if refused else said}"
     verdict = said if refused else _with_remarks(said, rows)
     return _row(_common(rows, used, claims), NONSMOOTH_QUANTITY, stated, Interval(takes, takes, takes), verdict)
 
@@ -340,6 +342,7 @@ def _common(rows: pd.DataFrame, used: pd.DataFrame, claims: Mapping[str, Any]) -
         "evaluations_over_n": float(((used["gradient_evaluations"] + used["function_evaluations"]) / used["n"]).max()),
         "algorithm": first["algorithm"],
         "set_here": first["set_here"],
+        "constant_set_here": worst["constant_set_here"],
         "bound": claims.get("bound", ""),
         "complexity": claims.get("complexity", ""),
         "source": claims.get("source", ""),
@@ -365,20 +368,23 @@ def _share_of_start(point: pd.DataFrame) -> float:
 def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
     """Add what a reader must know beside an exponent: failures, refused points, privacy that does not hold.
 
-    That all runs failed comes first: whatever their numbers say is no success.
+    Where at least half of the runs failed, or half of the points are no better than the initial point, that comes
+    first: whatever the numbers say is no success.
     """
+    first: list[str] = []
     remarks = [verdict]
-    failed = int((rows["failure"] != "").sum())
-    if failed:
-        place = 0 if failed == len(rows) else 1
-        remarks.insert(place, f"{failed} of {len(rows)} runs failed{_not_finite(rows)}")
+
+    def add(count: int, total: int, words: str) -> None:
+        (first if 2 * count >= total else remarks).append(f"{count} of {total} {words}")
+
+    if failed := int((rows["failure"] != "").sum()):
+        add(failed, len(rows), f"runs failed{_not_finite(rows)}")
     if (astray := rows[rows["returned"] < 1.0])["axis_value"].nunique():
         at = ", ".join(f"{value:g}" for value in sorted(astray["axis_value"].unique()))
         remarks.append(f"{1.0 - rows['returned'].mean():.0%} of the runs found no leaf to return, at {at}")
     shares = [_share_of_start(point) for _, point in rows[rows["refused"] == ""].groupby("axis_value")]
-    above = sum(share >= 1.0 for share in shares)
-    if above:
-        remarks.append(f"{above} of {len(shares)} points no better than the initial point")
+    if above := sum(share >= 1.0 for share in shares):
+        add(above, len(shares), "points no better than the initial point")
     refused = rows[rows["refused"] != ""]
     if len(refused):
         values = ", ".join(f"{value:g}" for value in sorted(refused["axis_value"].unique()))
@@ -388,7 +394,7 @@ def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
         remarks.append(broken.iloc[0].partition(" (")[0])
     elif rows["privacy_verdict"].str.startswith(("not certified", "conditions")).any():
         remarks.append("not certified")
-    return "; ".join(remarks)
+    return "; ".join([*first, *remarks])
 
 
 def _not_finite(rows: pd.DataFrame) -> str:
@@ -406,7 +412,8 @@ def summary(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]
     for name, here in rows[series].groupby("problem", sort=False):
         wide += [f"Series `{name}`:", "", markdown_rows(_wide(here)), ""]
     parts = ["Problems:", "", *titles, "", "## The paper's table, measured", "", *wide]
-    return "\n".join([*parts, "", "## What the numbers say", "", *conclusions(rows, frame), "", "## All quantities"])
+    said = ["## What the numbers say", "", HOW_TUNED, "", *conclusions(rows, frame)]
+    return "\n".join([*parts, "", *said, "", "## All quantities"])
 
 
 def _wide(rows: pd.DataFrame) -> pd.DataFrame:
