@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 CORES ?= all
 PEERS := .venv-peers
 
-.PHONY: reproduce smoke test coverage mutants test-machines test-slurm test-gpu-sources test-peers lint docs pictures costs bench clean \
-	help
+.PHONY: reproduce smoke test coverage mutants nightly test-machines test-slurm test-gpu-sources test-peers lint docs pictures costs bench \
+	clean help
 
 help:
 	@echo "make reproduce   all figures and tables into results/ (virtual environment included)"
@@ -14,6 +14,7 @@ help:
 	@echo "make test        linters, type checks and all tests"
 	@echo "make coverage    all tests, and which lines of src/ they run"
 	@echo "make mutants     plants small bugs in the privacy package and sees whether tests catch them (a quarter of an hour)"
+	@echo "make nightly     what takes too long for every change: coverage and mutants"
 	@echo "make test-machines  the jobs that call a solver, on every kernel of OpenBLAS that this CPU can execute (five minutes)"
 	@echo "make test-slurm  the workflow through a Slurm of one node, which must be installed"
 	@echo "make test-gpu-sources  the CUDA kernels on a machine without a GPU, by g++ and NVIDIA's compiler"
@@ -44,6 +45,8 @@ coverage: $(VENV)/.installed-test
 
 mutants: $(VENV)/.installed-test
 	$(BIN)/python tests/mutation/check.py
+
+nightly: coverage mutants
 
 # Two processes at a time, which say how long each kernel took.
 test-machines: $(VENV)/.installed-test
