@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ def test_the_seal_is_the_sha256_of_the_file_with_zeros_in_its_place(tmp_path: Pa
 
 def test_what_was_sealed_is_read_back(tmp_path: Path) -> None:
     record, arrays, table, _ = sealed(tmp_path)
-    assert read_record(record) == {**RECORD, "digest": digests.check(record)}
+    assert read_record(record) == {**RECORD, "file": digests.name_of(record), "digest": digests.check(record)}
     found = read_result(arrays, "w", record={"arrays": digests.check(arrays)})
     assert all(np.array_equal(found[name], values) for name, values in ARRAYS.items())
     frame, metadata = read_collected(table)
@@ -59,8 +60,18 @@ def test_what_was_sealed_is_read_back(tmp_path: Path) -> None:
 
 
 def test_equal_content_has_equal_bytes(tmp_path: Path) -> None:
-    for first, second in zip(sealed(tmp_path / "a"), sealed(tmp_path / "b"), strict=True):
+    for first, second in zip(sealed(tmp_path / "a" / "here"), sealed(tmp_path / "b" / "here"), strict=True):
         assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_copy_under_another_name_is_noticed(tmp_path: Path) -> None:
+    record, _, table, _ = sealed(tmp_path / "here")
+    for path, read in ((record, read_record), (table, read_collected)):
+        for copy in (path.with_stem("other"), tmp_path / "there" / path.name):
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy(path, copy)
+            with pytest.raises(UserError, match=f"was written as here/{path.name}, not as {digests.name_of(copy)}"):
+                read(copy)
 
 
 def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ def _add_compare(commands: Any) -> None:
 def _add_verify(commands: Any) -> None:
     parser = _add(commands, "verify", _verify, "check that results are as they were written and belong together")
     parser.add_argument("folder", type=Path, help="a folder of results")
-    parser.add_argument("--rerun", type=int, default=0, metavar="K", help="repeat K random jobs and compare")
+    parser.add_argument("--rerun", type=_count, default=0, metavar="K", help="repeat K random jobs and compare")
     parser.add_argument("--seed", type=int, help="of the choice of these jobs (default: another one each time)")
     _add_extensions(parser)
 
@@ -312,6 +312,12 @@ def _spec(text: str) -> Any:
 def _gaps(options: argparse.Namespace) -> list[str]:
     """Return what is missing from the inputs of a stage that is run after a job has failed."""
     return list(getattr(options, "gaps", ()))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number >= 0")
+    return int(text)
 
 
 def _number(text: str) -> float:

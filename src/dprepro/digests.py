@@ -4,7 +4,8 @@ dataset -> plan -> certificate -> run -> collected table -> figure, table and re
 
 A JSON, npz, Parquet or HTML file of the results carries a seal: the sha256 of all its other bytes. Under `made_from` it
 lists the seals of the files it was made from; a figure or table has a JSON file beside it that does both for its
-renderings. A certificate carries the digest of the plan it speaks of.
+renderings. A JSON or Parquet file carries its own name, so that one result is not taken for another. A certificate
+carries the digest of the plan it speaks of.
 
 Threat model: accident and inconsistent editing. A damaged file, a changed number or a file from another run is noticed
 wherever it is read. Forgery is not: whoever changes a file can compute its seal, and those of all files made from it.
@@ -85,6 +86,18 @@ def check(path: str | os.PathLike[str], expected: str | None = None, because: st
             f"found {digest[:12]}; {AGAIN}."
         )
     return digest
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """Return the name that a sealed JSON or Parquet file carries: that of its folder and its own."""
+    place = Path(path).absolute()
+    return f"{place.parent.name}/{place.name}"
+
+
+def check_name(path: str | os.PathLike[str], stated: Any) -> None:
+    """Raise `UserError` if a file was written under another name than it has: a copy of another result."""
+    if stated != (found := name_of(path)):
+        raise UserError(f"The file {path} was written as {stated}, not as {found}: a copy of another result; {AGAIN}.")
 
 
 def _last_seal(content: Any) -> re.Match[bytes] | None:

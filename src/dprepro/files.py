@@ -118,14 +118,15 @@ def _is_same_file(one: Path, other: Path) -> bool:
 
 
 def write_record(path: str | os.PathLike[str], content: Mapping[str, Any]) -> str:
-    """Write a mapping as JSON with a seal under `digest`, its last key; return the digest."""
-    text = json.dumps(jsonable(unsealed(content)) | {"digest": digests.BLANK.decode()}, indent=2, allow_nan=False)
+    """Write a mapping as JSON, its name under `file` and a seal under `digest`; return the digest."""
+    sealed = jsonable(unsealed(content)) | {"file": digests.name_of(path), "digest": digests.BLANK.decode()}
+    text = json.dumps(sealed, indent=2, allow_nan=False)
     return write_sealed(path, text + "\n")
 
 
 def unsealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a record without its digest."""
-    return {key: value for key, value in record.items() if key != "digest"}
+    """Return a record without its name and its digest."""
+    return {key: value for key, value in record.items() if key not in ("file", "digest")}
 
 
 def write_sealed(path: str | os.PathLike[str], text: str) -> str:
@@ -136,9 +137,10 @@ def write_sealed(path: str | os.PathLike[str], text: str) -> str:
 
 
 def read_record(path: str | os.PathLike[str], *keys: str) -> dict[str, Any]:
-    """Read what `write_record` wrote, with its digest under `digest`; a changed file is a `UserError`."""
+    """Read what `write_record` wrote, with its digest under `digest`; a changed or renamed file is a `UserError`."""
     digest = digests.check(path)
     content: dict[str, Any] = read_json(path, *keys)
+    digests.check_name(path, content.get("file"))
     return content | {"digest": digest}
 
 

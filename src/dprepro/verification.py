@@ -20,7 +20,7 @@ from dprepro import digests
 from dprepro.algorithms import get_algorithm
 from dprepro.errors import RunFailed, UserError
 from dprepro.files import jsonable, read_arrays, read_publication, read_record, read_result, unsealed
-from dprepro.privacy.certificate import certify
+from dprepro.privacy.certificate import certify, check_certificate
 
 # What a certificate says that follows from its plan; numbers may differ by this much on another machine.
 _STATED = (
@@ -33,7 +33,7 @@ ROUNDING = 1e-6
 OTHER_MACHINE = 1e-3
 _NOT_COVERED = (
     "forgery: whoever changes a file can also compute its digest, and those of all files made from it",
-    "optima, audits and findings are not computed again, figures and tables are not drawn again",
+    "optima, audits, findings and noise ratios are not computed again, figures and tables are not drawn again",
     "times, and what the text of a table or caption concludes from its numbers",
 )
 
@@ -108,11 +108,11 @@ _RENDERED = ("tables/*.csv", "tables/*.md", "figures/*.svg", "figures/*.md", "pr
 
 
 def _dataset(found: Verified, path: Path) -> None:
-    from dprepro.stages.problem import FACTS, check_bounds
+    from dprepro.stages.problem import FACTS, check_data
 
     facts = read_record(path, *FACTS)
     arrays = path.with_suffix(".npz")
-    check_bounds(facts, read_result(arrays, "X", "y", record=facts), arrays)
+    check_data(facts, read_result(arrays, "X", "y", record=facts), arrays)
 
 
 def _optimum(found: Verified, path: Path) -> None:
@@ -134,7 +134,7 @@ def _plan(found: Verified, path: Path) -> None:
     _check_job(found, path, record["job"])
     beside = path.with_suffix(".certificate.json")
     certificate = read_record(beside, "made_from")
-    stated = {key: value for key, value in certificate.items() if key not in ("made_from", "digest")}
+    stated = {key: value for key, value in unsealed(certificate).items() if key != "made_from"}
     wanted = record["certificate"] or {"refused": record["refused"]}
     if certificate["made_from"]["plan"] != record["digest"] or stated != wanted:
         raise UserError(f"The certificate {beside} is not that of the plan {path}: {digests.AGAIN}.")
@@ -270,7 +270,7 @@ def _check_sources(path: Path, record: Mapping[str, Any], stage: str, **names: s
 def _check_certificate(found: Verified, path: Path, record: Mapping[str, Any]) -> None:
     """Raise `UserError` unless the certificate of a plan is the one that is computed from it now."""
     stated = record["certificate"]
-    digests.check_binding(stated, record["plan"], str(path))
+    check_certificate(stated, record["plan"], str(path))
     plan = get_algorithm(record["plan"]["algorithm"]).plan_type.from_json(record["plan"])
     again = jsonable(certify(plan, compare=False))
     for key in _STATED:

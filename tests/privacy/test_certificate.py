@@ -165,10 +165,22 @@ def test_an_own_algorithm_that_takes_too_much_noise_is_called_loose():
     assert found["verdict"].startswith("certified, loose (")
 
 
-def test_the_ratio_of_calibrated_noise_is_remembered(monkeypatch):
-    plan = get_algorithm("dp_sgd").plan(Setting(make_problem(n=120).spec, 1.0, 1e-3, "certified"), T=30, b=10)
-    monkeypatch.setattr(calibrate, "_search", lambda *_: pytest.fail("it was found when the noise was calibrated"))
-    assert certify(plan)["noise_ratio"] == 1.0
+def test_the_ratio_of_calibrated_noise_is_found_without_the_calibration(monkeypatch, tmp_path):
+    """A search that ends too high is seen, also where what it found is remembered."""
+    monkeypatch.setenv("DPREPRO_CACHE_DIR", str(tmp_path))
+    setting = Setting(make_problem(n=120).spec, 1.0, 1e-3, "certified")
+    search = calibrate._search
+    with monkeypatch.context() as planted:
+        planted.setattr(calibrate, "_search", lambda *question: 1.3 * search(*question))
+        too_much = get_algorithm("dp_sgd").plan(setting, T=30, b=10)
+    assert get_algorithm("dp_sgd").plan(setting, T=30, b=10) == too_much, "remembered"
+    found = certify(too_much)
+    assert found["noise_ratio"] == pytest.approx(1.3, rel=2e-3)
+    assert found["verdict"].startswith("certified, loose (1.3")
+    monkeypatch.setattr(calibrate, "_search", lambda *_: pytest.fail("a certificate is not read off a calibration"))
+    just_enough = certify(too_much.with_noise(1 / 1.3))
+    assert just_enough["noise_ratio"] == pytest.approx(1.0, abs=2e-3)
+    assert just_enough["verdict"] == "certified"
 
 
 @pytest.mark.parametrize("variant", ["published", "certified", "practical"])

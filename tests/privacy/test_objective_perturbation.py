@@ -18,6 +18,7 @@ from dprepro.losses import get_loss
 from dprepro.privacy.accounting import (
     _halves_add_up,
     account,
+    confirms,
     gaussian_delta,
     objective_perturbation_delta,
     probability_sampled,
@@ -40,6 +41,18 @@ from dprepro.regularizers import Regularizer
 
 def event(noise, scale, convexity, *, smoothness=0.25, sensitivity=2.0):
     return ObjectivePerturbationEvent("b", noise, scale, sensitivity, smoothness, convexity, 1)
+
+
+@pytest.mark.parametrize("noise", ["gamma", "gaussian"])
+@pytest.mark.parametrize(("scale", "convexity"), [(0.5, 0.01), (2.0, 1.0), (20.0, 30.0)])
+def test_a_second_computation_confirms_what_is_accounted_and_nothing_else(noise, scale, convexity):
+    """Its epsilon is checked before a run, without SciPy."""
+    for delta in (1e-3, 1e-9):
+        spent = account([event(noise, scale, convexity)], delta).epsilon
+        assert confirms([event(noise, scale, convexity)], spent, delta)
+        for factor in (0.1, 0.9, 1.2, 10.0):
+            assert confirms([event(noise, scale, convexity)], factor * spent, delta) is not True
+        assert confirms([event(noise, 0.1 * scale, convexity)], spent, delta) is False
 
 
 def released_density(X, convexity, noise, scale, W):

@@ -12,7 +12,7 @@ import pytest
 
 from dprepro.cli import main
 from dprepro.errors import UserError
-from dprepro.files import read_arrays
+from dprepro.files import read_arrays, read_json, write_record
 from dprepro.stages.collect import read_collected
 
 ALGORITHM = "dp_gd"
@@ -91,7 +91,7 @@ def stages(folder: Path) -> dict[str, list[str]]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which every stage was run."""
-    folder = tmp_path_factory.mktemp("whole")
+    folder = tmp_path_factory.mktemp("whole") / "results"
     data = {"name": "synthetic_logistic", "rows": 60, "seed": 3, "parameters": {"features": 4}}
     points = {"points": SWEEP["points"]}
     assert main(["dataset", "--spec", json.dumps(data), "--out", str(folder / "small.npz")]) == 0
@@ -110,6 +110,65 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "foreign JSON": lambda content: b"{}",
     "a list": lambda content: b"[1, 2]",
 }
+
+
+def copied(whole: Path, place: Path) -> Path:
+    """Return a copy of a folder under its own name, which its files carry."""
+    return Path(shutil.copytree(whole, place / whole.name))
+
+
+def certified_for_less(record: dict) -> None:
+    record["certificate"].update(epsilon_accounted=0.01, verdict="certified")
+
+
+def without_events(record: dict) -> None:
+    record["certificate"].update(events=[])
+
+
+def of_another_claim(record: dict) -> None:
+    record["certificate"].update(epsilon_claimed=0.5)
+
+
+def of_less_noise(record: dict) -> None:
+    record["plan"]["events"][0]["sigma"] /= 10.0
+
+
+@pytest.mark.parametrize("edit", [certified_for_less, without_events, of_another_claim, of_less_noise])
+@pytest.mark.parametrize(
+    ("stage", "file"),
+    [
+        ("run", "plan.json"),
+        ("collect", f"{RUN[:-4]}.json"),
+        ("collect-sweeps", "s.json"),
+        ("privacy", "plan.json"),
+        ("privacy of sweeps", "s.json"),
+    ],
+)
+def test_a_certificate_that_was_edited_and_sealed_again_is_not_published(
+    stage: str, file: str, edit: Callable, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = copied(whole, tmp_path)
+    record = read_json(folder / file)
+    edit(record["points"][1] if "points" in record else record)
+    write_record(folder / file, record)
+    command = stages(folder)[stage.partition(" ")[0]]
+    command = [str(folder / file) if word == str(folder / "plan.json") else word for word in command]
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert main(command) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"dprepro: The certificate in {folder / file} ")
+    assert said.count("\n") == 1, said
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}, "nothing is written"
+
+
+def test_minima_of_another_sweep_are_not_used(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    folder = copied(whole, tmp_path)
+    shutil.copy(folder / "minima.json", folder / "others.json")
+    command = [
+        str(folder / "others.json") if word.endswith("minima.json") else word for word in stages(folder)["sweep"]
+    ]
+    assert main(command) == 2
+    assert f"The file {folder / 'others.json'} was written as results/minima.json" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -144,8 +203,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_file_is_named_with_what_to_do(
     stage: str, file: str, damage: str, whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    folder = tmp_path / "damaged"
-    shutil.copytree(whole, folder)
+    folder = copied(whole, tmp_path)
     (folder / file).write_bytes(DAMAGES[damage]((folder / file).read_bytes()))
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert main(stages(folder)[stage]) == 2
@@ -163,7 +221,8 @@ def test_flipped_bits_are_noticed_or_change_no_number(name: str, read: Callable,
     content, chance = (whole / name).read_bytes(), random.Random(0)
     expected = read(whole / name)
     end = len(content) if name.endswith("npz") else len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    place, noticed = tmp_path / Path(name).name, 0
+    place, noticed = tmp_path / whole.name / Path(name).name, 0
+    place.parent.mkdir()
     for _ in range(150):
         damaged = bytearray(content)
         damaged[chance.randrange(end)] ^= 1 << chance.randrange(8)

@@ -15,6 +15,7 @@ from tiny import CONFIG, RUNS, Tiny
 
 from dprepro import digests
 from dprepro.algorithms import get_algorithm
+from dprepro.datasets import checksum
 from dprepro.files import read_arrays, read_json, write_arrays, write_record
 from dprepro.privacy.accounting import account
 
@@ -114,7 +115,8 @@ def test_a_certificate_that_is_too_good_is_neither_run_nor_verified(results: Pat
 
     def edited(record: dict[str, Any]) -> None:
         less_noise(record)
-        record["certificate"]["plan_digest"] = digests.of_value(record["plan"])
+        stated = {"plan_digest": digests.of_value(record["plan"]), "events": record["plan"]["events"]}
+        record["certificate"].update(stated)
 
     plan = plan_of(results)
     edit(plan, edited)
@@ -124,16 +126,17 @@ def test_a_certificate_that_is_too_good_is_neither_run_nor_verified(results: Pat
     outcome = run("run", "--plan", plan, "--data", data, "--out", results / "again.npz")
     assert outcome.code == 2
     assert "which its events do not spend at delta = 0.001" in outcome.err
-    assert "states epsilon_accounted = " in run("verify", results).err
+    assert "which its events do not spend at delta = 0.001" in run("verify", results).err
 
 
 @pytest.mark.parametrize("resealed", [False, True], ids=["edited", "edited and sealed"])
 def test_data_times_five_are_neither_run_nor_verified(resealed: bool, results: Path, run: Run) -> None:
     data = next(results.glob("datasets/*.npz"))
     arrays = read_arrays(data)
-    digest = write_arrays(data, arrays | {"X": 5.0 * arrays["X"]})
+    X = 5.0 * arrays["X"]
+    digest = write_arrays(data, arrays | {"X": X})
     if resealed:
-        edit(data.with_suffix(".json"), lambda facts: facts.update(arrays=digest))
+        edit(data.with_suffix(".json"), lambda facts: facts.update(arrays=digest, checksum=checksum(X, arrays["y"])))
     outcome = run("run", "--plan", plan_of(results), "--data", data, "--out", results / "again.npz")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert ("promised is at most 1" if resealed else "is not the one that") in outcome.err
@@ -141,11 +144,49 @@ def test_data_times_five_are_neither_run_nor_verified(resealed: bool, results: P
     assert run("verify", results).code == 2
 
 
-def test_a_plan_for_another_dataset_is_not_run(results: Path, run: Run) -> None:
+def test_data_that_are_not_those_of_their_checksum_are_neither_run_nor_verified(results: Path, run: Run) -> None:
+    """Edited within the bounds and sealed again, and its plan made anew, but with the checksum of the true data."""
     data = next(results.glob("datasets/*.npz"))
     arrays = read_arrays(data)
     digest = write_arrays(data, arrays | {"X": 0.5 * arrays["X"]})
     edit(data.with_suffix(".json"), lambda facts: facts.update(arrays=digest))
+    made_from = {"dataset": digests.check(data.with_suffix(".json"))}
+    edit(plan_of(results), lambda plan: plan.update(made_from=made_from))
+    outcome = run("run", "--plan", plan_of(results), "--data", data, "--out", results / "again.npz")
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1)
+    assert f"The dataset {data} is not as its facts say: expected is the checksum" in outcome.err
+    assert "is not as its facts say" in run("verify", results).out
+
+
+@pytest.mark.parametrize("kind", ["plans", "runs", "data"])
+def test_a_result_in_the_place_of_another_is_neither_used_nor_verified(kind: str, results: Path, run: Run) -> None:
+    if kind == "data":
+        place = results / "data" / "wyx17_fig2.parquet"
+        shutil.copy(results / "data" / "wyx17_fig1.parquet", place)
+        words = ["table", "wyx17_fig2", "--data", place, "--out", results / "again.csv"]
+    else:
+        source, place = sorted(path for path in results.glob(f"{kind}/*/dp-gd*.json") if "certificate" not in path.name)
+        for suffix in (".json", ".npz", ".certificate.json"):
+            if source.with_suffix(suffix).exists():
+                shutil.copy(source.with_suffix(suffix), place.with_suffix(suffix))
+        data, optima = (next(results.glob(f"{pattern}/*.npz")) for pattern in ("datasets", "optima/*"))
+        words = ["run", "--plan", place, "--data", data, "--out", results / "again.npz"]
+        if kind == "runs":
+            words = ["collect", "--runs", *sorted(results.glob("runs/*/*.npz")), "--optima", optima]
+            words += ["--out", results / "again.parquet"]
+    outcome = run(*words)
+    assert (outcome.code, outcome.err.count("\n")) == (2, 1), outcome.err
+    assert f"The file {place} was written as " in outcome.err
+    assert not list(results.glob("again*"))
+    assert f"The file {place} was written as " in run("verify", results).out
+
+
+def test_a_plan_for_another_dataset_is_not_run(results: Path, run: Run) -> None:
+    data = next(results.glob("datasets/*.npz"))
+    arrays = read_arrays(data)
+    X = 0.5 * arrays["X"]
+    digest = write_arrays(data, arrays | {"X": X})
+    edit(data.with_suffix(".json"), lambda facts: facts.update(arrays=digest, checksum=checksum(X, arrays["y"])))
     outcome = run("run", "--plan", plan_of(results), "--data", data, "--out", results / "again.npz")
     assert outcome.code == 2
     assert "was made for another dataset" in outcome.err
@@ -230,7 +271,9 @@ def test_a_table_without_a_record_or_of_another_experiment_is_told(results: Path
         shutil.copy(results / f"tables/wyx17_fig1.{suffix}", results / f"tables/wyx17_fig2.{suffix}")
     outcome = run("verify", results)
     assert outcome.code == 2
-    assert "which is not that of" in outcome.err
+    assert "was written as tables/wyx17_fig1.json" in outcome.err
+    edit(results / "tables/wyx17_fig2.json", lambda record: None)
+    assert "which is not that of" in run("verify", results).err
     (results / "tables/wyx17_fig2.json").unlink()
     assert "tables/wyx17_fig2.csv has no record beside it" in run("verify", results).out
 

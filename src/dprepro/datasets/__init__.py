@@ -17,13 +17,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dprepro import extensions
 from dprepro.datasets.preparation import whole_number
 from dprepro.datasets.promises import ROW_NORM, broken_promise
 from dprepro.datasets.records import Dataset, DatasetInfo, Definition, Population
 from dprepro.errors import RunFailed, UserError
+from dprepro.files import jsonable
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["Dataset", "DatasetInfo", "Population", "check_parameters", "info", "load", "module_of", "names"]
 
@@ -61,13 +65,8 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, repeated: bool = 
     if problem := broken_promise(definition.info, prepared):
         kind, place = (UserError, f" ({extensions.shown(path)})") if path else (RunFailed, "")
         raise kind(f"The prepared dataset {name!r} breaks a promise{place}: {problem}.")
-    checksum = hashlib.sha256(prepared.X.data)
-    checksum.update(prepared.y.data)
     population = _repeated(name, prepared.population) if repeated else prepared.population
-    if population is not None:
-        checksum.update(population.probabilities.tobytes())
-    if population is not None and population.law is not None:
-        checksum.update(json.dumps(population.law, sort_keys=True).encode())
+    atoms = (None, None) if population is None else (population.probabilities, population.law)
     return Dataset(
         name=name,
         X=prepared.X,
@@ -75,10 +74,23 @@ def load(name: str, *, rows: int | None = None, seed: int = 0, repeated: bool = 
         row_norm=ROW_NORM if population is None else population.row_norm,
         label_values=_LABEL_VALUES[definition.info.task],
         origin=prepared.origin,
-        checksum=checksum.hexdigest(),
+        checksum=checksum(prepared.X, prepared.y, *atoms),
         info=definition.info,
         population=population,
     )
+
+
+def checksum(
+    X: np.ndarray, y: np.ndarray, probabilities: np.ndarray | None = None, law: Mapping[str, Any] | None = None
+) -> str:
+    """Return the sha256 of prepared data: rows, labels and, of a population, what its atoms' shares and law are."""
+    total = hashlib.sha256(X.data)
+    total.update(y.data)
+    if probabilities is not None:
+        total.update(probabilities.tobytes())
+    if law is not None:
+        total.update(json.dumps(jsonable(law), sort_keys=True).encode())
+    return total.hexdigest()
 
 
 def _repeated(name: str, population: Population | None) -> Population:

@@ -238,20 +238,42 @@ def is_gaussian(events: Sequence[Event]) -> bool:
 
 
 def confirms(events: Sequence[Event], epsilon: float, delta: float) -> bool | None:
-    """Whether a composition that is exactly Gaussian DP spends `epsilon` at `delta`; None for any other.
+    """Whether events are accounted `epsilon` at `delta`, by a second computation; None where that has no closed form.
 
-    A second computation by other functions, which loads no SciPy: with x = epsilon/mu - mu/2, y = epsilon/mu + mu/2 and
-    Mills' ratio M, delta = Phi(-x) - phi(x) M(y). One part in a hundred of delta is allowed for rounding.
+    It has one for compositions that are exactly Gaussian DP and for a single objective perturbation. Other functions
+    than the accountant's are used, which load no SciPy. One part in a hundred of delta is allowed for rounding.
     """
+    if len(events) == 1 and isinstance(events[0], ObjectivePerturbationEvent):
+        return _confirms_objective(events[0], epsilon, delta)
     if not is_gaussian(events):
         return None
     mu = max(math.sqrt(_Sorted.of(sequence).squared_mu) for sequence in _sequences(events))
     if mu == 0.0 or math.isinf(mu) or mu < SMALL_MU:
         return True if mu == epsilon else None
+    spent = _gaussian_spent(mu, epsilon)
+    return spent <= 1.01 * delta and (epsilon == 0.0 or spent >= 0.99 * delta)
+
+
+# Standard deviations beyond which exp(x^2/2) is no number.
+_FAR = 30.0
+
+
+def _confirms_objective(event: ObjectivePerturbationEvent, epsilon: float, delta: float) -> bool | None:
+    """Whether objective perturbation is accounted `epsilon`: delta is two to four times that of Gaussian noise."""
+    mu, rest = event.sensitivity / event.scale, epsilon - _curvature(event)
+    if event.noise == "gamma":
+        return math.isclose(rest, mu, rel_tol=1e-6, abs_tol=1e-9 * epsilon)
+    if mu == 0.0 or rest / mu < -_FAR:
+        return None
+    spent = _gaussian_spent(mu, rest)
+    return 0.99 * delta <= 4.0 * spent and 2.0 * spent <= 1.01 * delta
+
+
+def _gaussian_spent(mu: float, epsilon: float) -> float:
+    """Return the delta of mu-GDP: Phi(-x) - phi(x) M(y) with x, y = epsilon/mu -+ mu/2 and M Mills' ratio."""
     x, y = epsilon / mu - mu / 2.0, epsilon / mu + mu / 2.0
     density = math.exp(-0.5 * x * x) / math.sqrt(2.0 * math.pi)
-    spent = 0.5 * math.erfc(x / math.sqrt(2.0)) - density * _mills(y)
-    return spent <= 1.01 * delta and (epsilon == 0.0 or spent >= 0.99 * delta)
+    return 0.5 * math.erfc(x / math.sqrt(2.0)) - density * _mills(y)
 
 
 def _mills(y: float) -> float:

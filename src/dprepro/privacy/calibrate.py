@@ -33,13 +33,12 @@ from dprepro.provenance import digest
 # The factor is the smallest one up to this relative error, always upwards.
 TOLERANCE = 1e-3
 _LARGEST_FACTOR = 1e12
+# Noise within this factor of the smallest certified noise does not count as loose.
+HARDLY_MORE = 1.02
 
 
 def smallest_scale(events: Sequence[Event], epsilon: float, delta: float) -> float:
-    """Return the smallest factor on all noise scales with which `events` are (epsilon, delta)-DP.
-
-    What is found is remembered for the calibrated events too, whose factor is 1: a certificate asks for it.
-    """
+    """Return the smallest factor on all noise scales with which `events` are (epsilon, delta)-DP."""
     check_epsilon(epsilon)
     check_delta(delta)
     key = _key(events, epsilon, delta)
@@ -47,9 +46,19 @@ def smallest_scale(events: Sequence[Event], epsilon: float, delta: float) -> flo
         return known
     factor = _search(events, epsilon, delta)
     _remember(key, factor)
-    # For the certificate of the calibrated plan: events with this much noise need no more and no less.
-    _remember(_key(scale_events(events, factor), epsilon, delta), 1.0)
     return factor
+
+
+def noise_ratio(events: Sequence[Event], epsilon: float, delta: float, accounted: float) -> float:
+    """Return the noise of events, accounted at `accounted`, over the smallest noise that is certified for `epsilon`.
+
+    Calibrated noise is compared with hardly less of it, which must not be certified: the crossing in between is found
+    on logarithmic axes. Nothing that calibration found or remembered is taken for it; other noise is calibrated.
+    """
+    less = account(scale_events(events, 1.0 / HARDLY_MORE), delta).epsilon
+    if 0.0 < accounted <= epsilon < less:
+        return HARDLY_MORE ** (math.log(epsilon / accounted) / math.log(less / accounted))
+    return 1.0 / smallest_scale(events, epsilon, delta)
 
 
 def _search(events: Sequence[Event], epsilon: float, delta: float) -> float:

@@ -16,15 +16,18 @@ from dprepro.privacy.accounting import (
     confirms,
     probability_sampled,
 )
-from dprepro.privacy.calibrate import smallest_scale
-from dprepro.privacy.events import ADJACENCY, event_to_json, is_noisy
+from dprepro.privacy.calibrate import HARDLY_MORE, noise_ratio
+from dprepro.privacy.events import ADJACENCY, event_from_json, event_to_json, is_noisy
 
 if TYPE_CHECKING:
     from dprepro.algorithms.base import Plan
 
+# What a certificate states as it stands in the plan, and what that is called there.
+_STATED_AS = {
+    **{key: key for key in ("algorithm", "variant", "delta", "theorem", "constant_set_here", "events")},
+    "epsilon_claimed": "epsilon",
+}
 CAVEAT = "Noise comes from a seeded generator: good for experiments, not for releasing data."
-# Noise within this share above the smallest certified noise does not count as loose.
-SLACK = 0.02
 
 
 def certify(plan: Plan, *, compare: bool = True) -> dict[str, Any]:
@@ -32,11 +35,11 @@ def certify(plan: Plan, *, compare: bool = True) -> dict[str, Any]:
 
     `noise_ratio` is the plan's noise over the smallest noise that the accountant certifies for the claimed epsilon:
     above 1 the plan is loose, below 1 it does not keep its claim. It is NaN for a plan without noise or with an
-    infinite epsilon. Finding the smallest noise takes longer than the rest, unless the noise was calibrated and the
-    calibration is remembered; without `compare` the ratio is left out, NaN for every variant.
+    infinite epsilon. Finding the smallest noise takes longer than the rest; without `compare` the ratio is left out,
+    NaN for every variant.
     """
     accounted = account(plan.events, plan.delta)
-    ratio = _noise_ratio(plan) if compare else math.nan
+    ratio = _noise_ratio(plan, accounted.epsilon) if compare else math.nan
     return {
         "algorithm": plan.algorithm,
         "variant": plan.variant,
@@ -76,25 +79,29 @@ def plan_digest(plan: Plan) -> str:
     return digests.of_value(jsonable(plan.to_json()))
 
 
-def check_certificate(certificate: Mapping[str, Any], plan: Plan, where: str) -> None:
-    """Raise `UserError` unless the certificate in the file `where` is that of the plan which is about to run.
+def check_certificate(certificate: Mapping[str, Any], plan: Mapping[str, Any], where: str) -> None:
+    """Raise `UserError` unless the certificate in the file `where` is that of the plan, both as plain JSON values.
 
-    Where the accounted epsilon has a closed form, it is confirmed by a second computation.
+    Claim and events must be those of the plan. Where the accounted epsilon has a closed form, it is confirmed by a
+    second computation.
     """
-    digests.check_binding(certificate, jsonable(plan.to_json()), where)
-    stated = float(certificate["epsilon_accounted"])
-    if confirms(plan.events, stated, plan.delta) is False:
+    digests.check_binding(certificate, plan, where)
+    for key, of_plan in _STATED_AS.items():
+        if certificate.get(key) != plan[of_plan]:
+            raise UserError(f"The certificate in {where} does not state the {key} of its plan; {digests.AGAIN}.")
+    stated, events = float(certificate["epsilon_accounted"]), tuple(map(event_from_json, plan["events"]))
+    if confirms(events, stated, plan["delta"]) is False:
         raise UserError(
             f"The certificate in {where} states an accounted epsilon of {stated:.6g}, which its events do not spend at "
-            f"delta = {plan.delta:g}; {digests.AGAIN}."
+            f"delta = {plan['delta']:g}; {digests.AGAIN}."
         )
 
 
-def _noise_ratio(plan: Plan) -> float:
+def _noise_ratio(plan: Plan, accounted: float) -> float:
     if math.isinf(plan.epsilon) or not is_noisy(plan.events):
         return math.nan
     try:
-        return 1.0 / smallest_scale(plan.events, plan.epsilon, plan.delta)
+        return noise_ratio(plan.events, plan.epsilon, plan.delta, accounted)
     except UserError:  # no noise certifies it
         return 0.0
 
@@ -109,7 +116,7 @@ def _verdict(plan: Plan, accounted: Accounted, ratio: float) -> str:
     if math.isinf(plan.epsilon):
         return "no privacy asked for"
     if accounted.epsilon <= plan.epsilon:
-        loose = ratio > 1.0 + SLACK
+        loose = ratio > HARDLY_MORE
         return f"certified, loose ({ratio:.2f} times more noise than needed)" if loose else "certified"
     if accounted.lower > plan.epsilon:
         # What refutes the claim is the lower bound: where the upper one is larger, it proves nothing.

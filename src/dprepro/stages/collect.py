@@ -1,8 +1,8 @@
 """Stage `collect`: the runs of one experiment as one tidy table.
 
 A row per replicate and checkpoint for curves, a row per replicate and point for sweeps. What is collected must be
-sealed, and every certificate that of its plan. `gaps` are sentences on what is missing: the table is then marked
-`incomplete`.
+sealed, and every certificate that of its plan, its epsilon confirmed where that has a closed form. `gaps` are sentences
+on what is missing: the table is then marked `incomplete`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dprepro import digests, labels
 from dprepro.errors import UserError
 from dprepro.files import atomic_path, jsonable, read_arrays, read_record, read_result
 from dprepro.metrics import RETURNED
+from dprepro.privacy.certificate import check_certificate
 from dprepro.sweeps import bounds_metric, value_at_zero
 
 # What a figure or table says of its origin; taken from the runs, equal for equal runs.
@@ -51,7 +52,7 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: S
         if reason:
             refused.append(_refused(record, reason))
             continue
-        digests.check_binding(record["certificate"], record["plan"], str(place))
+        check_certificate(record["certificate"], record["plan"], str(place))
         frames.append(run_rows(record, read_result(path, *_RUN_ARRAYS, record=record), optimum))
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
         own += record["provenance"].get("extensions", [])
@@ -115,7 +116,7 @@ def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path, g
         record = read_record(place, "job", "points", "thresholds", "provenance", "made_from")
         for point in record["points"]:
             if not point["refused"]:
-                digests.check_binding(point["certificate"], point["plan"], str(place))
+                check_certificate(point["certificate"], point["plan"], str(place))
         frames.append(sweep_rows(record, read_result(path, "value", "final_objective", record=record)))
         made_from[record["job"]["job"]] = record["digest"]
         origins.append({key: record["provenance"][key] for key in _ORIGIN})
@@ -163,7 +164,7 @@ def write_collected(
     import pyarrow
     import pyarrow.parquet
 
-    metadata = {**metadata, "made_from": made_from, "incomplete": list(gaps)}
+    metadata = {**metadata, "file": digests.name_of(out), "made_from": made_from, "incomplete": list(gaps)}
 
     table = pyarrow.Table.from_pandas(pd.concat(frames, ignore_index=True), preserve_index=False)
     text = json.dumps(jsonable(metadata), sort_keys=True).encode()
@@ -184,12 +185,14 @@ def read_collected(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         table = pyarrow.parquet.read_table(path, page_checksum_verification=True)
         metadata = json.loads((table.schema.metadata or {})[METADATA_KEY])
         metadata["origins"] = [json.loads(origin) for origin in metadata["origins"]]
-        return table.to_pandas(), metadata | {"digest": digest}
+        frame = table.to_pandas()
     except MemoryError:
         raise
     except Exception as error:  # pyarrow and pandas raise a dozen kinds for damaged files
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"The table {path} cannot be read ({reason}): remove it and make it again.") from None
+    digests.check_name(path, metadata.get("file"))
+    return frame, metadata | {"digest": digest}
 
 
 def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimum: Mapping[str, Any]) -> pd.DataFrame:

@@ -22,7 +22,7 @@ def solve_points(spec: Mapping[str, Any], out: Path) -> None:
         for point in spec["points"]:
             problem, _ = load_point(point, get_backend("cpu", "float64"))
             rows.append(_minimum(problem, point["minimum"]) | at_start(problem, point))
-    write_record(out, {"name": out.stem, "points": rows})
+    write_record(out, {"points": rows})
 
 
 def _minimum(problem: EmpiricalRisk, known: float | None) -> dict[str, Any]:

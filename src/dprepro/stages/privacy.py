@@ -12,6 +12,7 @@ from dprepro import digests, escape, labels
 from dprepro.errors import UserError
 from dprepro.files import read_record, write_publication, write_table, write_text
 from dprepro.origin import incomplete_lines
+from dprepro.privacy.certificate import check_certificate
 from dprepro.tables import markdown_table
 
 
@@ -69,7 +70,7 @@ def _certified(files: Sequence[Path]) -> Iterator[tuple[dict[str, Any], dict[str
         record = read_record(path, "job")
         for point in record.get("points", [record]):
             if not point["refused"]:
-                digests.check_binding(point["certificate"], point["plan"], str(path))
+                check_certificate(point["certificate"], point["plan"], str(path))
                 yield record["job"], point["plan"], point["certificate"], "points" not in record
 
 

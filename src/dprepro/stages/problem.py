@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from dprepro.arrays import Backend
+from dprepro.datasets import checksum
 from dprepro.datasets.promises import broken_bound
+from dprepro.digests import AGAIN
 from dprepro.errors import UserError
 from dprepro.files import read_record, read_result
 from dprepro.geometry import get_set
@@ -17,7 +19,7 @@ from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.regularizers import get_regularizer
 
 # What a stage needs to know of a dataset.
-FACTS = ("n", "d", "row_norm", "label_bound", "task")
+FACTS = ("n", "d", "row_norm", "label_bound", "task", "checksum")
 
 
 def problem_spec(spec: Mapping[str, Any], facts: Mapping[str, Any]) -> ProblemSpec:
@@ -58,12 +60,18 @@ def load_problem(spec: Mapping[str, Any], data: Path, backend: Backend) -> tuple
     """Return the problem on the device, and the facts of its dataset."""
     facts = read_record(data.with_suffix(".json"), *FACTS)
     arrays = read_result(data, "X", "y", record=facts)
-    check_bounds(facts, arrays, data)
+    check_data(facts, arrays, data)
     return make_problem(spec, facts, arrays, backend), facts
 
 
-def check_bounds(facts: Mapping[str, Any], arrays: Mapping[str, Any], data: Path) -> None:
-    """Raise `UserError` if the rows or labels of a dataset are not within the bounds that privacy is accounted on."""
+def check_data(facts: Mapping[str, Any], arrays: Mapping[str, Any], data: Path) -> None:
+    """Raise `UserError` if a dataset is not the one of its facts, or not within the bounds that privacy rests on."""
+    found = checksum(arrays["X"], arrays["y"], arrays.get("probabilities"), facts.get("law"))
+    if found != facts["checksum"]:
+        raise UserError(
+            f"The dataset {data} is not as its facts say: expected is the checksum {facts['checksum'][:12]}, found "
+            f"{found[:12]}; {AGAIN}."
+        )
     label_bound = facts["label_bound"] if facts["task"] == "regression" else None
     if broken := broken_bound(arrays["X"], arrays["y"], facts["row_norm"], label_bound):
-        raise UserError(f"The dataset {data} is not as its facts say: {broken}; remove it and make it again.")
+        raise UserError(f"The dataset {data} is not as its facts say: {broken}; {AGAIN}.")

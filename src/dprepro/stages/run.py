@@ -46,8 +46,8 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
         threads = blas_threads()
     result: RunResult | None = None
     if not refused:
+        check_certificate(certified["certificate"], certified["plan"], str(plan_file))
         plan = get_algorithm(spec["algorithm"]).plan_type.from_json(certified["plan"])
-        check_certificate(certified["certificate"], plan, str(plan_file))
         try:
             result = execute(plan, problem, seed=spec["seed"], replicates=range(spec["replicates"]), tile=spec["tile"])
         except NotConverged as error:
