@@ -12,8 +12,7 @@ from pathlib import Path
 
 from dprepro.costs import measured
 from dprepro.errors import UserError
-from dprepro.files import write_json
-from dprepro.provenance import commit, machine
+from dprepro.files import read_record, write_json
 
 TABLE = Path(__file__).parents[1] / "src" / "dprepro" / "costs.json"
 
@@ -28,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not {"runs", "sweeps", "privacy", "report"} <= seconds.keys():
         print(f"The folder {options.results} lacks benchmarks of some kinds: run snakemake first.", file=sys.stderr)
         return UserError.exit_code
-    facts = {"commit": commit()["commit"], "processor": machine()["processor"], "cores": machine()["cores"]}
+    made = read_record(next(options.results.glob("runs/*/*.json")), "provenance")["provenance"]
+    facts = {key: made[key] for key in ("commit", "processor", "cores")}
     write_json(options.out, {"made": facts, "seconds": seconds})
     return 0
 

@@ -221,7 +221,7 @@ BAD_INPUT: dict[str, tuple[dict[str, Any], str]] = {
     "unknown algorithm": ({"algorithm": "qqqq"}, r"Unknown algorithm 'qqqq': use one of dp_acc_md, dp_gd, "),
     "algorithm not text": ({"algorithm": 5}, "Unknown algorithm 5"),
     "loss": ({"loss": "hing"}, "Unknown loss 'hing': use one of logistic, "),
-    "loss with kinks": ({"loss": "hinge"}, "dp_gd needs a smooth loss, which loss 'hinge' "),
+    "loss with kinks": ({"loss": "hinge"}, "dp_gd needs a smooth loss, but was given loss 'hinge' "),
     "variant": ({"variant": "improved"}, r"Unknown variant 'improved': use one of published, certified, practical\."),
     "device": ({"device": "tpu"}, "Unknown device 'tpu' given by the argument: use one of auto, cpu, gpu"),
     "dtype": ({"dtype": "float16"}, "Unknown floating-point type 'float16': use one of float32, float64"),

@@ -24,9 +24,9 @@ class RunFailed(Exception):
     exit_code = 1
 
 
-# What to do about a lack of memory.
 # Told wherever a user names such a folder: its files are imported as soon as it is in use.
 TRUST = "files in extension folders are Python code and run with your rights: use only folders you trust"
+# What to do about a lack of memory.
 SHORT_OF_MEMORY = "give the job more memory, fewer rows or features, or a narrower tile"
 
 

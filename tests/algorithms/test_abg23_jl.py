@@ -215,7 +215,7 @@ def test_a_vacuous_setting_of_the_wrapped_algorithm_is_refused_as_its_own():
 @pytest.mark.parametrize(
     ("problem", "sentence"),
     [
-        (spec(loss="valley"), r"needs a loss of <w, x> \(a generalized linear model\), which loss 'valley'"),
+        (spec(loss="valley"), r"needs a loss of <w, x> \(a generalized linear model\), but was given loss 'valley'"),
         (dataclasses.replace(spec(), regularizer=get_regularizer(0.1)), "takes no regularizer"),
         (dataclasses.replace(spec(), constraint=get_set("l2_ball:1")), "needs no constraint"),
         (spec(loss="absolute"), "needs a smooth loss"),

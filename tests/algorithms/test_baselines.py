@@ -473,7 +473,9 @@ def test_a_loss_that_is_no_function_of_the_inner_product_is_refused(loss, noise)
     with pytest.raises(UserError) as caught:
         planned("objective_perturbation", problem, noise=noise)
     said = str(caught.value)
-    assert said.startswith("objective_perturbation needs a loss of <w, x> (a generalized linear model), which loss")
+    assert said.startswith(
+        "objective_perturbation needs a loss of <w, x> (a generalized linear model), but was given loss"
+    )
     assert said.endswith("choose one, for example logistic, or an algorithm for other losses, for example dp_sgd.")
     assert planned("dp_sgd", problem, T=5).T == 5
 

@@ -290,8 +290,8 @@ class Algorithm(ABC):
         for need in sorted(self.needs - problem.properties):
             what, advice = _NEED_TEXTS[need]
             raise UserError(
-                f"{self.name} needs {what}, which loss {problem.loss.name!r} with regularizer "
-                f"{problem.regularizer.name!r} on {problem.constraint.name} is not or has not: {advice}."
+                f"{self.name} needs {what}, but was given loss {problem.loss.name!r} with regularizer "
+                f"{problem.regularizer.name!r} on {problem.constraint.name}: {advice}."
             )
 
     def _check_plan(self, plan: Plan, setting: Setting) -> None:
