@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from dataclasses import dataclass, replace
@@ -12,7 +13,9 @@ import one_node
 import pandas as pd
 import pytest
 
+from dprepro.files import read_publication
 from dprepro.sweeps import SECONDS
+from dprepro.verification import verify
 
 if TYPE_CHECKING:
     from conftest import Checkout, Cluster, Outcome, Submission
@@ -32,6 +35,7 @@ class Reproduction:
     submitted: list[Submission]
     cancelled: Submission
     half: set[str]
+    report: str
     second: Outcome
 
 
@@ -50,8 +54,9 @@ def reproduction(cluster: Cluster, pristine: Checkout, tmp_path_factory: pytest.
     first = cluster.snakemake(checkout, "sbatch", meanwhile=meanwhile)
     submitted = cluster.submissions()
     half = set(checkout.files("sweeps/*/*.npz"))
+    report = (checkout.results / "report.html").read_text(encoding="utf-8")
     second = cluster.snakemake(checkout, "sbatch")
-    return Reproduction(checkout, first, submitted, cancelled[0], half, second)
+    return Reproduction(checkout, first, submitted, cancelled[0], half, report, second)
 
 
 def test_a_cancelled_job_ends_the_run_with_an_error_after_all_others(
@@ -67,6 +72,13 @@ def test_a_cancelled_job_ends_the_run_with_an_error_after_all_others(
     assert re.search(r"\[ *\d+/\d+\] .* of computing.* left \|", reproduction.first.text), "the queue is not estimated"
     lost = len(list(local_results.glob("sweeps/*/*.npz"))) - len(reproduction.half)
     assert 0 < lost <= 16, "the jobs of one submission, and no other"
+
+
+def test_the_report_is_made_all_the_same_and_names_what_is_missing(reproduction: Reproduction) -> None:
+    assert "dprepro: Missing: Sweeping " in reproduction.first.text
+    (facts,) = re.findall(r'<script type="application/json" id="made-from">(.*?)</script>', reproduction.report)
+    assert any(gap.startswith("Sweeping ") for gap in json.loads(facts)["incomplete"])
+    assert verify(reproduction.checkout.results).incomplete == [], "the second call has made all of it anew"
 
 
 def test_the_next_call_makes_up_for_it_and_repeats_nothing_else(
@@ -110,11 +122,14 @@ def test_the_plugin_for_slurm_sees_a_cancelled_job_and_ends_with_the_results_of_
     assert first.code == 1, first.text
     assert "SLURM status is: 'CANCELLED'" in first.text
     assert len(checkout.files("runs/*/*.npz")) == 1
+    (gap,) = read_publication(checkout.results / "tables" / SMALL)["incomplete"]
+    assert gap.startswith(f"Running {SMALL}: ")
 
     second = cluster.snakemake(checkout, "slurm", SMALL, *quick)
     assert second.code == 0, second.text
     assert sum(job.startswith("Running ") for job in second.jobs) == 1
     assert_equal_results(checkout.results, local_results, SMALL)
+    assert read_publication(checkout.results / "tables" / SMALL)["incomplete"] == []
 
 
 def test_a_job_on_the_gpu_asks_slurm_for_one_and_says_itself_what_is_missing(
