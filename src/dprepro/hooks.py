@@ -78,7 +78,11 @@ def make_the_rest(workflow: Any, results: Path, logs: str | Sequence[str]) -> No
     # Files of earlier runs that these jobs should have replaced.
     outdated = sorted({str(file) for job in missing.jobs if job.shellcmd for file in job.output})
     place = results / "jobs" / "salvage.json"
-    write_record(place, {"steps": steps, "lost": lost, "outdated": outdated})
+    try:
+        write_record(place, {"steps": steps, "lost": lost, "outdated": outdated})
+    except (UserError, OSError) as error:
+        print(f"dprepro: Neither tables nor the report were made from what is there: {error}", file=sys.stderr)
+        return
     subprocess.run([sys.executable, "-m", "dprepro", "salvage", "--spec", str(place)], check=False)
 
 
