@@ -296,28 +296,57 @@ def test_a_method_with_replicates_of_its_own_is_counted_by_itself() -> None:
 # --- curves -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("epsilons", [(1.0,), (0.2, 0.5, 1.0)])
-@pytest.mark.parametrize("name", ["GD", "DP-GD, eta = 1/L, T = 1000", "WWWWWWWWWWWWWWWWWWWWWWWWWWWW", LONG[:50]])
-def test_the_name_of_a_curve_is_not_cut_however_long_it_is(name: str, epsilons: tuple[float, ...]) -> None:
-    """The file of an own algorithm says what its curve is called."""
-    rows = [
+def curve_rows(methods: tuple[str, ...], epsilons: tuple[float, ...]) -> pd.DataFrame:
+    """The rows of methods that all fall alike at every epsilon."""
+    return pd.DataFrame(
         {"method": method, "epsilon": epsilon, "delta": 1e-5, "checkpoint": checkpoint, "replicate": replicate}
         | {"gradient_evaluations": 100 * checkpoint, "seconds": 0.01 * checkpoint, "gap": 1.0 / (1 + checkpoint)}
         | {"gap_at_zero": 1.0, "gap_accuracy": 1e-12, "failure": "", "variant": "published", "n": 100, "d": 3}
         | {"epsilon_accounted": epsilon, "privacy_verdict": "certified", "entry": method, "experiment": "one"}
-        | {"tile": 8, "final_gap": 2.0 if method == name and epsilon == 1.0 else 0.5}
-        for method in (name, "DP-GD")
+        | {"tile": 8, "final_gap": 0.5}
+        for method in methods
         for epsilon in epsilons
         for checkpoint in range(4)
         for replicate in range(2)
-    ]
+    )
+
+
+def drawn_curves(rows: pd.DataFrame, **changes: Any) -> tuple[Figure, str]:
     problem = {"loss": "logistic", "regularizer": {}, "constraint": None}
-    metadata = {"paper": "WYX17", "title": "A figure", "problem": problem, "origins": [ORIGIN | BACKEND]}
+    metadata = {"paper": "WYX17", "title": "A figure", "problem": problem, "origins": [ORIGIN | BACKEND], **changes}
     metadata["datasets"] = {"data": {"title": "Some data", "preprocessing": "none"}}
     with style.applied():
-        found, caption = curves.figure(pd.DataFrame(rows), metadata)
+        found, caption = curves.figure(rows, metadata)
         found.set_dpi(plt.rcParams["savefig.dpi"])
         found.draw_without_rendering()
+    return found, caption
+
+
+@pytest.mark.parametrize("lost", [0.5, 1.0])
+def test_a_method_without_a_run_at_one_epsilon_keeps_its_other_curves_and_its_name(lost: float) -> None:
+    rows = curve_rows(("GD", "DP-GD"), (0.5, 1.0))
+    found, _ = drawn_curves(rows[(rows["method"] != "GD") | (rows["epsilon"] != lost)])
+    lines = {axes: [one for one in axes.get_lines() if one.get_marker() == "o"] for axes in found.axes}
+    assert sorted(len(curves) for curves in lines.values()) == [1, 1, 2, 2]
+    named = [text for text in found.findobj(Text) if text.get_text() == "GD"]  # type: ignore[attr-defined]
+    assert len(named) == 2
+    assert all(len(lines[text.axes]) == 2 for text in named if lost == 1.0), "beside its last curve"
+
+
+def test_a_run_that_is_finite_nowhere_costs_no_other_curve() -> None:
+    rows = curve_rows(("GD", "DP-GD"), (1.0,))
+    rows.loc[rows["method"] == "GD", "gap"] = np.inf
+    found, _ = drawn_curves(rows)
+    assert all(sum(one.get_marker() == "o" for one in axes.get_lines()) == 1 for axes in found.axes)
+
+
+@pytest.mark.parametrize("epsilons", [(1.0,), (0.2, 0.5, 1.0)])
+@pytest.mark.parametrize("name", ["GD", "DP-GD, eta = 1/L, T = 1000", "WWWWWWWWWWWWWWWWWWWWWWWWWWWW", LONG[:50]])
+def test_the_name_of_a_curve_is_not_cut_however_long_it_is(name: str, epsilons: tuple[float, ...]) -> None:
+    """The file of an own algorithm says what its curve is called."""
+    rows = curve_rows((name, "DP-GD"), epsilons)
+    rows["final_gap"] = np.where((rows["method"] == name) & (rows["epsilon"] == 1.0), 2.0, 0.5)
+    found, caption = drawn_curves(rows)
     assert "No parameter is tuned" in caption
     assert f"Ends above w = 0 in the mean: {name} (epsilon = 1)." in caption
     assert "time per replicate when 8 run side by side" in caption, "the width of the runs themselves"

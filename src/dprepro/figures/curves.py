@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from matplotlib.ticker import NullFormatter
 
 from dprepro import origin
@@ -34,6 +35,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
         squeeze=False,
         gridspec_kw={"hspace": 0.42, "wspace": 0.1},
     )
+    lasts: list[dict[str, tuple[Axes, tuple[float, float]]]] = [{} for _ in _ROWS]
     for column, epsilon in enumerate(epsilons):
         part = frame[(frame["epsilon"] == epsilon) & (frame["checkpoint"] > 0)]
         for row, (horizontal, label) in enumerate(_ROWS):
@@ -44,8 +46,8 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
                 axes.set_title(f"epsilon = {epsilon:g}")
             if column == 0:
                 axes.set_ylabel("optimality gap")
-            if column == len(epsilons) - 1:
-                names = style.label_ends(axes, ends, colour)
+            lasts[row] |= {method: (axes, end) for method, end in ends.items()}
+    names = [name for row, found in enumerate(lasts) for name in _label(grid[row, -1], found, colour)]
     _reference(grid, float(frame["gap_at_zero"].iloc[0]))
     # The labels stand to the right of the last panel: longer ones need more room.
     edge = grid[0, -1].bbox.x1
@@ -66,17 +68,32 @@ def _panel(
         rows = part[part["method"] == method]
         positions = rows.groupby("checkpoint")[horizontal].first()
         curve = curves(rows, ["checkpoint"], "gap")
+        if curve.empty:
+            # No run at this epsilon, or none that stays finite: the caption states the reason.
+            continue
         x = positions.loc[curve["checkpoint"]].to_numpy()
         # A logarithmic axis cannot show the part of a band at or below zero.
         low = np.maximum(curve["low"].to_numpy(), 1e-3 * curve["mean"].to_numpy())
         axes.fill_between(x, low, curve["high"], color=colour[method], alpha=0.25, linewidth=0)
         axes.plot(x, curve["mean"], color=colour[method], marker="o", markersize=1.8)
-        if len(x):
-            ends[method] = (float(x[-1]), float(curve["mean"].iloc[-1]))
+        ends[method] = (float(x[-1]), float(curve["mean"].iloc[-1]))
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.xaxis.set_minor_formatter(NullFormatter())
     return ends
+
+
+def _label(
+    last: Axes, found: Mapping[str, tuple[Axes, tuple[float, float]]], colour: Mapping[str, Any]
+) -> list[Annotation]:
+    """Write each method's name where its curve ends in the last panel that has one; return names beside the panels."""
+    for method, (axes, end) in found.items():
+        if axes is not last:
+            axes.annotate(
+                method, xy=end, xytext=(0.0, 3.0), textcoords="offset points", color=colour[method], ha="right",
+                fontsize=6.5,
+            )  # fmt: skip
+    return style.label_ends(last, {method: end for method, (axes, end) in found.items() if axes is last}, colour)
 
 
 def _reference(grid: np.ndarray, gap_at_zero: float) -> None:
