@@ -593,7 +593,7 @@ def _stage_collect_parts(options: argparse.Namespace) -> None:
 def _stage_collect(options: argparse.Namespace) -> None:
     from dprepro.stages.collect import collect
 
-    collect(options.runs, {path.stem: path for path in options.optima}, options.out, _gaps(options))
+    options.found = collect(options.runs, {path.stem: path for path in options.optima}, options.out, _gaps(options))
 
 
 def _stage_audit(options: argparse.Namespace) -> None:

@@ -24,17 +24,17 @@ def module_for(package: str, target: str, kind: str) -> ModuleType:
 
 
 def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
-    """Return data, sizes, privacy, variant and replicates."""
+    """Return data, sizes, privacy, variant and replicates; those of the refused runs if no run has a result."""
+    nothing = frame.empty
+    frame = pd.DataFrame(metadata["refused"]) if nothing else frame
     titles = one_line(" and ".join(sorted({facts["title"] for facts in metadata["datasets"].values()})))
     variants = " and ".join(sorted(frame["variant"].unique()))
     sizes = f"n = {span(frame['n'])}, d = {span(frame['d'])}"
     known = sorted(frame["delta"].unique())
     # Where delta falls with n there are as many as points.
     deltas = ", ".join(f"{delta:g}" for delta in known) if len(known) <= 3 else span(frame["delta"])
-    return (
-        f"{titles}; {sizes}; delta = {deltas}; variant {variants}; "
-        f"mean and 95 % interval over {replicates(frame)} replicates"
-    )
+    shown = "no run has a result" if nothing else f"mean and 95 % interval over {replicates(frame)} replicates"
+    return f"{titles}; {sizes}; delta = {deltas}; variant {variants}; {shown}"
 
 
 def origin_here(backend: Backend) -> dict[str, Any]:
@@ -128,9 +128,14 @@ def _sweep_failures(frame: pd.DataFrame) -> str:
 
 def failures_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return how many replicates failed in which run, or that none did; and why runs have no result."""
-    refused = [f"{run['method']}, epsilon = {run['epsilon']:g}: {run['reason']}" for run in metadata.get("refused", ())]
+    refused = refusals(metadata)
     nothing = f" Without a result: {'; '.join(refused)}" if refused else ""
     return _failed_replicates(frame) + nothing
+
+
+def refusals(metadata: Mapping[str, Any]) -> list[str]:
+    """Return why runs of curves have no result, a sentence for each run."""
+    return [f"{run['method']}, epsilon = {run['epsilon']:g}: {run['reason']}" for run in metadata.get("refused", ())]
 
 
 def _failed_replicates(frame: pd.DataFrame) -> str:

@@ -15,7 +15,7 @@ import pytest
 from dprepro import figures, tables
 from dprepro.algorithms import get_algorithm
 from dprepro.errors import BrokenAlgorithm, UserError
-from dprepro.files import read_arrays, read_json
+from dprepro.files import read_arrays, read_json, write_arrays
 from dprepro.stages.audit import audit_algorithm
 from dprepro.stages.certify import certify_job
 from dprepro.stages.collect import TIMING_COLUMNS, collect, read_collected, run_rows
@@ -286,3 +286,72 @@ def test_damaged_plan_is_refused_with_a_sentence(finished, tmp_path):
     with pytest.raises(UserError, match="carries no seal"):
         run_job(broken, finished[1], tmp_path / "run.npz")
     assert json.loads((finished[0] / "a0.5.plan.json").read_text())["job"]["entry"] == "a"
+
+
+def entries(finished, folder, dataset="small", regularizer=None, **given):
+    """Certify and run methods without Snakemake; `given` maps a name to algorithm, letters and epsilon."""
+    paths = []
+    for entry, (algorithm, letters, epsilon) in given.items():
+        wanted = job(entry, epsilon, letters, algorithm) | {"dataset": dataset}
+        wanted |= {"regularizer": regularizer} if regularizer else {}
+        certify_job(wanted, finished[1].with_suffix(".json"), folder / f"{entry}.plan.json")
+        run_job(folder / f"{entry}.plan.json", finished[1], folder / f"{entry}.npz")
+        paths.append(folder / f"{entry}.npz")
+    return paths
+
+
+def shown(table, folder):
+    """Return the rows of a collected table's publication and the caption of its figure."""
+    tables.write("wyx17_fig1", table, folder / "t.csv")
+    figures.draw("wyx17_fig1", table, folder / "f.png")
+    return pd.read_csv(folder / "t.csv"), (folder / "f.md").read_text()
+
+
+def test_a_solver_that_does_not_end_at_one_of_two_epsilons_costs_no_other_number(finished, tmp_path):
+    weak = {"l2": 1e-4}
+    optimum = tmp_path / "small.npz"
+    solve_exactly(job("a", 1, {}) | {"regularizer": weak}, finished[1], optimum)
+    method, letters = "objective_perturbation", {"T": 4}
+    given = {"slow": (method, letters, 1.0), "done": (method, letters, 1e-4), "gd": ("dp_gd", {"T": 5}, 1.0)}
+    runs = entries(finished, tmp_path, regularizer=weak, **given)
+    collect(runs, {"small": optimum}, tmp_path / "table.parquet")
+    rows, caption = shown(tmp_path / "table.parquet", tmp_path)
+    refused = rows["verdict"].str.startswith("refused: objective_perturbation did not reach the minimi")
+    assert rows[refused]["epsilon_claimed"].tolist() == [1.0]
+    assert rows[~refused]["measured"].notna().all()
+    assert set(rows[~refused]["epsilon_claimed"]) == {1.0, 1e-4}
+    assert "Without a result: Method, T = 4, epsilon = 1: " in caption
+
+
+@pytest.mark.parametrize("missing", ["runs", "optimum"])
+def test_without_a_single_result_there_are_rows_with_reasons_and_a_figure_in_words(missing, finished, tmp_path):
+    reason, runs, optimum = "it makes sense from n = ", finished[3], finished[2]
+    if missing == "runs":
+        runs = entries(finished, tmp_path, few=("tree_spider", {}, 1.0), fewer=("tree_spider", {}, 0.5))
+    else:
+        reason, optimum = "no minimum", tmp_path / "small.npz"
+        write_arrays(optimum, read_arrays(finished[2]) | {"failed": np.array(reason)})
+    collect(runs, {"small": optimum}, tmp_path / "table.parquet")
+    rows, caption = shown(tmp_path / "table.parquet", tmp_path)
+    assert len(rows) == len(runs)
+    assert rows["verdict"].str.startswith("refused: ").all()
+    assert rows["verdict"].str.contains(reason).all()
+    assert "No run has a result" in (tmp_path / "f.svg").read_text()
+    assert caption.count("no run has a result") == 1
+    assert caption.count(reason) == len(runs)
+    assert "commit " in caption, "what refused them"
+
+
+def test_a_run_without_an_optimum_is_a_gap_and_the_others_stay(finished, tmp_path):
+    (lost,) = entries(finished, tmp_path, lost=("dp_gd", {"T": 5}, 1.0), dataset="gone")
+    out = tmp_path / "table.parquet"
+    with pytest.raises(UserError, match="on the dataset gone, which has no optimum"):
+        collect([*finished[3], lost], {"small": finished[2]}, out)
+    further = ["Run lost-1.0 of wyx17_fig1: its optimum is missing."]
+    assert collect([*finished[3], lost], {"small": finished[2]}, out, ["an optimum failed"]) == further
+    frame, metadata = read_collected(out)
+    assert set(frame["dataset"]) == {"small"}
+    assert metadata["incomplete"] == ["an optimum failed", *further]
+    with pytest.raises(UserError, match="The optima of all runs of wyx17_fig1 are missing"):
+        collect([lost], {"small": finished[2]}, tmp_path / "none.parquet", ["an optimum failed"])
+    assert not (tmp_path / "none.parquet").exists()

@@ -34,31 +34,36 @@ TIMING_COLUMNS = ("seconds",)
 NOT_FINITE = "not finite"
 
 
-def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: Sequence[str] = ()) -> None:
+def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: Sequence[str] = ()) -> list[str]:
     """Write the table of all `runs`; `optima` maps a dataset key to the file of its optimum.
 
-    A run without a result has no rows: `refused` in the metadata says why.
+    A run without a result has no rows: `refused` in the metadata says why. With `gaps`, after a job has failed, a run
+    whose optimum is missing is one more gap; these further gaps are returned.
     """
     frames, origins, datasets, own = [], [], {}, []
     made_from: dict[str, dict[str, str]] = {"runs": {}, "optima": {}}
     refused: list[dict[str, Any]] = []
+    missing: list[str] = []
     for path in runs:
         place = path.with_suffix(".json")
         record = read_record(place, *_RUN_KEYS)
         key = record["job"]["dataset"]
+        if gaps and key not in optima:
+            missing.append(f"Run {record['job']['job']} of {record['job']['experiment']}: its optimum is missing.")
+            continue
         made_from["runs"][record["job"]["job"]] = record["digest"]
-        made_from["optima"][key], optimum = _optimum(optima[key], record, place)
+        made_from["optima"][key], optimum = _optimum(optima, key, record, place)
+        origins.append({key: record["provenance"][key] for key in _ORIGIN})
+        own += record["provenance"].get("extensions", [])
+        datasets[key] = record["dataset"]
         reason = record["refused"] or str(optimum["failed"])
         if reason:
             refused.append(_refused(record, reason))
             continue
         check_certificate(record["certificate"], record["plan"], str(place))
         frames.append(run_rows(record, read_result(path, *_RUN_ARRAYS, record=record), optimum))
-        origins.append({key: record["provenance"][key] for key in _ORIGIN})
-        own += record["provenance"].get("extensions", [])
-        datasets[key] = record["dataset"]
-    if not frames:
-        raise UserError(f"No run of {record['job']['experiment']} has a result: {refused[0]['reason']}")
+    if not datasets:
+        raise UserError(f"The optima of all runs of {record['job']['experiment']} are missing: make them again.")
     metadata = {
         "kind": "curves",
         "paper": record["job"]["paper"],
@@ -69,11 +74,17 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: S
         "refused": refused,
         **_own_files(own),
     }
-    write_collected(frames, metadata, out, made_from=made_from, gaps=gaps)
+    write_collected(frames, metadata, out, made_from=made_from, gaps=[*gaps, *missing])
+    return missing
 
 
-def _optimum(path: Path, record: Mapping[str, Any], run: Path) -> tuple[str, dict[str, np.ndarray]]:
+def _optimum(
+    optima: Mapping[str, Path], key: str, record: Mapping[str, Any], run: Path
+) -> tuple[str, dict[str, np.ndarray]]:
     """Return the digest and the content of the optimum that a run is held against: of the same data and problem."""
+    if key not in optima:
+        raise UserError(f"The run {run} is on the dataset {key}, which has no optimum among those given: add it.")
+    path = optima[key]
     digest = digests.check(path)
     optimum = read_arrays(path, "objective", "objective_at_zero", "accuracy", "failed", "dataset", "problem")
     wanted = {"dataset": record["made_from"]["dataset"], "problem": digests.of_problem(record["job"])}
@@ -160,13 +171,17 @@ def write_collected(
     made_from: Mapping[str, Any],
     gaps: Sequence[str] = (),
 ) -> None:
-    """Write frames as one sealed table, with the metadata that `read_collected` returns."""
+    """Write frames as one sealed table, with the metadata that `read_collected` returns.
+
+    Without frames the table has neither rows nor columns.
+    """
     import pyarrow
     import pyarrow.parquet
 
     metadata = {**metadata, "file": digests.name_of(out), "made_from": made_from, "incomplete": list(gaps)}
 
-    table = pyarrow.Table.from_pandas(pd.concat(frames, ignore_index=True), preserve_index=False)
+    frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    table = pyarrow.Table.from_pandas(frame, preserve_index=False)
     text = json.dumps(jsonable(metadata), sort_keys=True).encode()
     table = table.replace_schema_metadata({**(table.schema.metadata or {}), METADATA_KEY: text})
     with atomic_path(out) as temporary:

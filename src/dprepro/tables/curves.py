@@ -18,7 +18,9 @@ def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
     bounds something else; of the gradient evaluations it is the count of the pseudocode.
     """
     records = []
-    for _, rows in frame.groupby(["dataset", "variant", "epsilon", "method"], sort=False):
+    # Without any result the collected table has no columns.
+    groups = [] if frame.empty else frame.groupby(["dataset", "variant", "epsilon", "method"], sort=False)
+    for _, rows in groups:
         first = rows.iloc[0]
         ends = rows.groupby("replicate").first()
         failed = int((ends["failure"] != "").sum())
