@@ -296,3 +296,101 @@ def test_the_stationarity_gap_of_an_output_is_measured_where_no_candidates_are_m
     assert record["points"][0]["optimum"]["stationarity_gap_at_zero"] == pytest.approx(1.0)
     assert np.all(values["value"] > 0.0)
     assert np.mean(values["value"][-1]) < 0.5 * np.mean(values["value"][0])
+
+
+def not_converged(*_: Any, **__: Any) -> Any:
+    from dprepro.errors import NotConverged
+
+    raise NotConverged("Proximal points were found to 0.1 only.")
+
+
+def shown(trial: SweepExperiment, tmp_path: Any) -> tuple[Any, str]:
+    """Return the rows of the table of the one job of a trial, and the caption of its figure."""
+    import pandas as pd
+
+    from dprepro import figures, tables
+
+    (job,) = trial.jobs()
+    collect_sweeps([tmp_path / f"{job.id}.npz"], trial.claims(), tmp_path / "t.parquet")
+    tables.write("trial", tmp_path / "t.parquet", tmp_path / "t.csv")
+    figures.draw("trial", tmp_path / "t.parquet", tmp_path / "t.png")
+    return pd.read_csv(tmp_path / "t.csv"), (tmp_path / "t.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "solver"),
+    [("dprepro.stages.starts", "at_start"), ("dprepro.stages.optima", "find_optimum")],
+)
+def test_points_whose_minimum_or_start_is_not_found_are_refused_and_reported(
+    module: str, solver: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{module}.{solver}", not_converged)
+    trial = experiment(parameters={"T": 10})
+    (job,) = trial.jobs()
+    record, values = run(job, tmp_path)
+    # The minimum at the point with a non-smooth regularizer is never asked for.
+    refused = [point["refused"] for point in record["points"] if point["point"]["axis"] != NONSMOOTH]
+    assert set(refused) == {"Proximal points were found to 0.1 only."}
+    assert np.isnan(values["value"]).all()
+    rows, caption = shown(trial, tmp_path)
+    assert rows["measured"].isna().sum() >= 2
+    assert "No run has a result" in (tmp_path / "t.svg").read_text()
+    assert caption.count("logit, DP-GD (published): Proximal points were found to 0.1 only.") == 1
+    assert "dp_gd needs a smooth regularizer" in caption or solver == "at_start"
+
+
+def test_a_start_that_is_not_found_refuses_points_that_ask_for_no_minimum(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dprepro.stages.starts.near_stationarity", not_converged)
+    trial = weakly_convex()
+    (job,) = trial.jobs()
+    sweep.run_sweep(job.spec, None, tmp_path / f"{job.id}.npz", "sources")
+    record = read_json(tmp_path / f"{job.id}.json")
+    assert {point["refused"] for point in record["points"]} == {"Proximal points were found to 0.1 only."}
+    _, caption = shown(trial, tmp_path)
+    assert "Proximal points were found" in caption
+
+
+@pytest.mark.parametrize("changes", [{}, {"tune": {"eta": [0.01, 0.02]}}], ids=["reported run", "candidates"])
+def test_a_metric_that_is_not_found_refuses_its_point_alone(
+    changes: dict[str, Any], tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some metrics of an output are found by a solver."""
+    found = sweep._metric
+    monkeypatch.setattr(
+        sweep,
+        "_metric",
+        lambda spec, result, optimum, problem: (
+            not_converged() if problem.spec.n == 300 else found(spec, result, optimum, problem)
+        ),
+    )
+    trial = experiment(**changes, sweeps={"n": [300, 600]})
+    (job,) = trial.jobs()
+    record, values = run(job, tmp_path)
+    first, second = record["points"][:2]
+    assert first["refused"] == "Proximal points were found to 0.1 only."
+    assert "plan" not in first
+    assert second["refused"] == ""
+    assert np.isnan(values["value"][0]).all()
+    assert np.isfinite(values["value"][1]).all()
+    rows, _ = shown(trial, tmp_path)
+    assert len(rows) > 0
+
+
+def weakly_convex() -> SweepExperiment:
+    """A sweep whose metric is the near stationarity, for which no minimum is searched."""
+    problem = {
+        "title": "a weakly convex risk",
+        "metric": "near stationarity",
+        "loss": "mcp:1",
+        "regularizer": {},
+        "constraint": "l2_ball:1",
+        "minimum": 0,
+        "delta_power": 1.5,
+        "dataset": {"name": "population_circle", "seed": 0},
+        "base": {"n": 2048, "epsilon": 1},
+        "sweeps": {"n": [2048, 4096]},
+    }
+    spec = experiment(algorithm="prox_guided_md", parameters={}, claims={"exponents": {"n": -0.25}}).spec
+    return SweepExperiment("trial", {**spec, "problems": {"circle": problem}}, 1, "cpu")

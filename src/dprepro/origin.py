@@ -26,6 +26,7 @@ def module_for(package: str, target: str, kind: str) -> ModuleType:
 def data_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return data, sizes, privacy, variant and replicates; those of the refused runs if no run has a result."""
     nothing = frame.empty
+    # Runs of curves that are refused have no rows, points of sweeps have.
     frame = pd.DataFrame(metadata["refused"]) if nothing else frame
     titles = one_line(" and ".join(sorted({facts["title"] for facts in metadata["datasets"].values()})))
     variants = " and ".join(sorted(frame["variant"].unique()))
@@ -128,14 +129,19 @@ def _sweep_failures(frame: pd.DataFrame) -> str:
 
 def failures_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return how many replicates failed in which run, or that none did; and why runs have no result."""
-    refused = refusals(metadata)
+    refused = refusals(frame, metadata)
     nothing = f" Without a result: {'; '.join(refused)}" if refused else ""
     return _failed_replicates(frame) + nothing
 
 
-def refusals(metadata: Mapping[str, Any]) -> list[str]:
-    """Return why runs of curves have no result, a sentence for each run."""
-    return [f"{run['method']}, epsilon = {run['epsilon']:g}: {run['reason']}" for run in metadata.get("refused", ())]
+def refusals(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> list[str]:
+    """Return why runs of curves and points of sweeps have no result, each reason of a method once."""
+    runs = [f"{run['method']}, epsilon = {run['epsilon']:g}: {run['reason']}" for run in metadata.get("refused", ())]
+    if "refused" not in frame:
+        return runs
+    points = frame[frame["refused"] != ""].drop_duplicates(["problem", "method", "variant", "refused"])
+    named = [f"{row.problem}, {row.method} ({row.variant}): {row.refused}" for row in points.itertuples(index=False)]
+    return [*runs, *named]
 
 
 def _failed_replicates(frame: pd.DataFrame) -> str:

@@ -201,7 +201,9 @@ def bounds_metric(quantity: str, metric: str) -> bool:
 
 
 def value_at_zero(metric: str, optimum: Mapping[str, Any]) -> float:
-    """Return the metric at the initial point, what doing nothing costs; NaN where it is not computed."""
+    """Return the metric at the initial point, what doing nothing costs; NaN where it is not computed or not found."""
+    if optimum.get("failed"):
+        return float("nan")
     if metric in ("optimality gap", "excess risk"):
         return float(optimum["objective_at_zero"]) - float(optimum["objective"])
     return float(optimum.get(f"{metric.lower().replace(' ', '_')}_at_zero", float("nan")))

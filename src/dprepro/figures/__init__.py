@@ -1,6 +1,7 @@
 """Figures: one module per kind of experiment, each with `figure(frame, metadata)`.
 
 An experiment that needs a figure of its own has a module of its own name here, which goes before that of its kind.
+If no run has a result, `nothing` states so in words.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from dprepro.origin import module_for
 
 def draw(target: str, data: Path, out: Path) -> None:
     """Draw the figure `target` from a collected table; write .png, .pdf, .svg and the caption as .md."""
-    from dprepro.figures import style
+    from dprepro.figures import nothing, style
     from dprepro.files import write_publication, write_text
     from dprepro.origin import incomplete_lines
     from dprepro.stages.collect import read_collected
 
     frame, metadata = read_collected(data)
-    module = module_for(__name__, target, metadata["kind"])
+    module = module_for(__name__, target, metadata["kind"]) if nothing.has_results(frame) else nothing
     with style.applied():
         drawn, caption = module.figure(frame, metadata)
         style.save(drawn, out)

@@ -22,8 +22,6 @@ _ROWS = (("gradient_evaluations", "gradient evaluations"), ("seconds", "seconds 
 
 def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, str]:
     """Return the figure and its caption."""
-    if frame.empty:
-        return _without_results(frame, metadata)
     epsilons = sorted(frame["epsilon"].unique())
     methods = list(dict.fromkeys(frame["method"]))
     colour = style.colours(methods)
@@ -59,20 +57,6 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
     drawn.text(0.1, 0.015, footer, fontsize=5.5, color=style.GREY, va="bottom")
     return drawn, _caption(frame, metadata)
-
-
-def _without_results(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, str]:
-    """Return a figure that states in words that no run has a result, and a caption with the reasons."""
-    drawn = style.words("No run has a result; the caption lists the reasons.")
-    drawn.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, x=0.1, ha="left")
-    lines = [
-        f"**{metadata['paper']}.** {metadata['title']}. No run has a result.",
-        f"{origin.data_line(frame, metadata)}. {origin.problem_line(metadata)}",
-        "Without a result:",
-        "\n".join(f"- {reason}" for reason in origin.refusals(metadata)),
-        f"Made by {origin.made_line(metadata)}.",
-    ]
-    return drawn, "\n\n".join(lines)
 
 
 def _panel(

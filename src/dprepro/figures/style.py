@@ -63,13 +63,6 @@ def save(figure: Figure, png: Path) -> None:
     plt.close(figure)
 
 
-def words(text: str) -> Figure:
-    """Return a figure that holds a sentence instead of data."""
-    figure = plt.figure(figsize=(7.4, 1.6))
-    figure.text(0.5, 0.45, text, ha="center", va="center", color=GREY)
-    return figure
-
-
 def colours(methods: Sequence[str]) -> dict[str, Any]:
     """Return a colour-blind safe colour per method, in their order."""
     return {method: PALETTE[position % len(PALETTE)] for position, method in enumerate(methods)}

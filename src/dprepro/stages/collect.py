@@ -275,7 +275,7 @@ def _point_rows(
 ) -> pd.DataFrame:
     point, optimum = record["point"], record["optimum"]
     plan, certificate = record.get("plan", {}), record.get("certificate", {})
-    at_zero = float(optimum["objective_at_zero"])
+    at_zero = _number(optimum["objective_at_zero"])
     return pd.DataFrame(
         {
             "experiment": job["experiment"],
@@ -313,7 +313,7 @@ def _point_rows(
             "replicate": np.arange(len(values)),
             "value": values,
             "value_at_zero": value_at_zero(job["metric"], optimum),
-            "value_accuracy": float(optimum["accuracy"]),
+            "value_accuracy": _number(optimum["accuracy"]),
             "failure": "" if record["refused"] else _failures(final, at_zero, np.isfinite(values)),
             "refused": record["refused"],
             "seconds": record.get("seconds", np.nan),

@@ -12,7 +12,7 @@ from dprepro.files import write_record
 from dprepro.problems.erm import EmpiricalRisk
 from dprepro.problems.optimum import find_optimum
 from dprepro.stages.points import load_point
-from dprepro.stages.starts import at_start
+from dprepro.stages.starts import known_start
 
 
 def solve_points(spec: Mapping[str, Any], out: Path) -> None:
@@ -21,7 +21,7 @@ def solve_points(spec: Mapping[str, Any], out: Path) -> None:
     with single_blas_thread():
         for point in spec["points"]:
             problem, _ = load_point(point, get_backend("cpu", "float64"))
-            rows.append(_minimum(problem, point["minimum"]) | at_start(problem, point))
+            rows.append(_minimum(problem, point["minimum"]) | known_start(problem, point))
     write_record(out, {"points": rows})
 
 

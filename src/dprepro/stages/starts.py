@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dprepro.errors import NotConverged
 from dprepro.geometry import ball_exponent
 from dprepro.problems.erm import EmpiricalRisk
 from dprepro.problems.near_stationarity import near_stationarity
@@ -22,6 +23,14 @@ def at_start(problem: EmpiricalRisk, point: Mapping[str, Any]) -> dict[str, floa
         **_near_at(problem, start),
         **_goldstein_at(problem, start, point.get("radius")),
     }
+
+
+def known_start(problem: EmpiricalRisk, point: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `at_start`, or under `failed` why a solver did not converge there; nothing is then known of the start."""
+    try:
+        return dict(at_start(problem, point))
+    except NotConverged as error:
+        return {"objective_at_zero": None, "failed": str(error)}
 
 
 def _gradient_at(problem: EmpiricalRisk, start: Any) -> dict[str, float]:

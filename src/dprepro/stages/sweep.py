@@ -28,7 +28,7 @@ from dprepro.provenance import commit, machine
 from dprepro.run import CANDIDATE_OBJECTIVE, STATIONARITY_GAP, RunResult, execute, judged_points
 from dprepro.stages.points import load_point
 from dprepro.stages.problem import problem_spec
-from dprepro.stages.starts import at_start
+from dprepro.stages.starts import known_start
 from dprepro.sweeps import ROWS, value_at_zero
 from dprepro.vacuity import thresholds
 from dprepro.workflow import own_files
@@ -96,6 +96,10 @@ def _run_point(
         raise
     except (UserError, NotConverged) as error:
         return record | {"refused": str(error)}, nothing, nothing
+    try:
+        values = _metric(spec, result, optimum, problem)
+    except NotConverged as error:
+        return record | {"refused": str(error)}, nothing, nothing
     record |= {
         "plan": plan.to_json(),
         "letters": plan.letters(),
@@ -109,14 +113,14 @@ def _run_point(
         "seconds_cpu": time.process_time() - started,
         **result.circumstances,
     }
-    return record, _metric(spec, result, optimum, problem), result.final_objective
+    return record, values, result.final_objective
 
 
-def _start(point: Mapping[str, Any]) -> dict[str, float]:
+def _start(point: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is known of the initial point; the minimum is not asked for."""
     with single_blas_thread():
         problem, _ = load_point(point, get_backend("cpu", "float64"))
-        return {"objective": point["minimum"], "accuracy": 0.0, **at_start(problem, point)}
+        return {"objective": point["minimum"], "accuracy": 0.0, **known_start(problem, point)}
 
 
 def _thresholds(spec: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -> dict[str, float]:
@@ -127,10 +131,12 @@ def _thresholds(spec: Mapping[str, Any], records: Sequence[Mapping[str, Any]]) -
     """
     record = next((record for record in records if record["point"]["axis"] == ROWS), records[0])
     point = record["point"]
-    nothing = all(record["refused"] for record in records)
+    alike = [r for r in records if all(r["point"][key] == point[key] for key in ("axis", "value"))]
+    # Nothing is known of the initial point where a solver did not converge.
+    alike = [r for r in alike if not r["optimum"].get("failed")]
+    nothing = not alike or all(record["refused"] for record in records)
     if spec["variant"] != "published" or len(spec["candidates"]) > 1 or nothing or not np.isfinite(point["epsilon"]):
         return {"runs_from_n": float("nan"), "useful_from_n": float("nan")}
-    alike = [r for r in records if all(r["point"][key] == point[key] for key in ("axis", "value"))]
     trivial = max(value_at_zero(spec["metric"], r["optimum"]) for r in alike)
     problem = problem_spec(point, record["dataset"])
 
@@ -167,6 +173,7 @@ def _chosen(
         try:
             plan = algorithm.plan(setting, **letters)
             result = _execute(spec, plan, problem, point["tuning_seed"])
+            mean = float(np.mean(_metric(spec, result, optimum, problem)))
         except BrokenAlgorithm:
             raise
         except (UserError, NotConverged) as error:
@@ -174,7 +181,6 @@ def _chosen(
             continue
         plans.append(plan)
         failed = int(np.sum(~(result.final_objective <= optimum["objective_at_zero"])))
-        mean = float(np.mean(_metric(spec, result, optimum, problem)))
         trials.append({"letters": letters, "mean": mean, "failed": failed})
     if not plans:
         raise refusals[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,8 @@ def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
     """
     records = []
     # Without any result the collected table has no columns.
-    groups = [] if frame.empty else frame.groupby(["dataset", "variant", "epsilon", "method"], sort=False)
+    runs = ["dataset", "variant", "epsilon", "method"]
+    groups: Iterable[tuple[Any, pd.DataFrame]] = () if frame.empty else frame.groupby(runs, sort=False)
     for _, rows in groups:
         first = rows.iloc[0]
         ends = rows.groupby("replicate").first()
