@@ -60,7 +60,7 @@ def write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-    write_publication(path.with_suffix(""), ["csv"], made_from={}, incomplete=[])
+    write_publication(path.with_suffix(""), ["csv"], made_from={}, made_by={}, incomplete=[])
 
 
 def write_sweep(folder: Path, values: list[float], seconds: float = 1.0, **origin: Any) -> None:
@@ -76,7 +76,9 @@ def write_sweep(folder: Path, values: list[float], seconds: float = 1.0, **origi
         }
     )
     origins = [json.dumps({**ORIGIN, **origin})]
-    write_collected([frame], {"kind": "sweeps", "origins": origins}, folder / "data/sweep.parquet", made_from={})
+    write_collected(
+        [frame], {"kind": "sweeps", "origins": origins}, folder / "data/sweep.parquet", made_from={}, made_by={}
+    )
 
 
 @pytest.fixture

@@ -35,7 +35,9 @@ def sealed(folder: Path) -> list[Path]:
     write_record(folder / "record.json", RECORD)
     write_arrays(folder / "arrays.npz", ARRAYS)
     frame = pd.DataFrame({"value": np.linspace(0.0, 1.0, 7), "job": "a"})
-    write_collected([frame], {"origins": ["{}"]}, folder / "table.parquet", made_from={"runs": {"a": "0" * 64}})
+    write_collected(
+        [frame], {"origins": ["{}"]}, folder / "table.parquet", made_from={"runs": {"a": "0" * 64}}, made_by={}
+    )
     write_sealed(folder / "page.html", f"<p>0.999</p><!-- {digests.BLANK.decode()} -->")
     return [folder / name for name in ("record.json", "arrays.npz", "table.parquet", "page.html")]
 

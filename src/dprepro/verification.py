@@ -116,7 +116,8 @@ def _dataset(found: Verified, path: Path) -> None:
 
 
 def _optimum(found: Verified, path: Path) -> None:
-    stated = read_arrays(path, "dataset", "problem")
+    stated = read_arrays(path, "dataset", "problem", "made_by")
+    _check_made_by(path, json.loads(str(stated["made_by"])))
     found.follow(path, f"datasets/{path.stem}.json", str(stated["dataset"]))
     for job in sorted((found.folder / "jobs" / path.parent.name).glob("*.json")):
         record = read_record(job)
@@ -126,6 +127,10 @@ def _optimum(found: Verified, path: Path) -> None:
 
 def _sealed(found: Verified, path: Path) -> None:
     """Nothing to look at but the seal."""
+
+
+def _recorded(found: Verified, path: Path) -> None:
+    _check_made_by(path, read_record(path, "made_by")["made_by"])
 
 
 def _plan(found: Verified, path: Path) -> None:
@@ -179,6 +184,7 @@ def _collected(found: Verified, path: Path) -> None:
     from dprepro.stages.collect import read_collected
 
     _, metadata = read_collected(path)
+    _check_made_by(path, metadata["made_by"])
     found.incomplete += metadata["incomplete"]
     for kind, made_from in metadata["made_from"].items():
         for name, digest in made_from.items():
@@ -195,6 +201,7 @@ _SOURCES = {
 
 def _published(found: Verified, path: Path) -> None:
     record = read_publication(path)
+    _check_made_by(path, record["made_by"])
     made_from = record["made_from"].get("data")
     # Figures of findings are drawn from the findings of their paper.
     names = (path.stem, f"{path.stem.split('_')[0]}_findings")
@@ -232,11 +239,11 @@ _KINDS: tuple[tuple[str, str, Callable[[Verified, Path], None]], ...] = (
     *(("", pattern, _sealed) for pattern in ("*s/**/*.npz", "plans/*/*.certificate.json")),
     ("datasets", "datasets/*.json", _dataset),
     ("optima", "optima/*/*.npz", _optimum),
-    ("optima", "optima/*/*.json", _sealed),
+    ("optima", "optima/*/*.json", _recorded),
     ("plans", "plans/*/*.json", _plan),
     ("runs", "runs/*/*.json", _run),
     ("sweeps", "sweeps/*/*.json", _sweep),
-    ("audits", "privacy/audits/*.json", _sealed),
+    ("audits", "privacy/audits/*.json", _recorded),
     # Twice: the table of a paper is collected from those of its rows, which must be known before.
     ("", "data/*.parquet", _sealed),
     ("collected tables", "data/*.parquet", _collected),
@@ -257,14 +264,17 @@ def _check_job(found: Verified, path: Path, spec: Mapping[str, Any]) -> None:
 
 
 def _check_sources(path: Path, record: Mapping[str, Any], stage: str, **names: str) -> None:
+    """Raise `UserError` if a run or sweep was made by other sources than those at hand."""
+    _check_made_by(path, {"stage": stage, **names, "digest": record["provenance"]["sources"]})
+
+
+def _check_made_by(path: Path, made_by: Mapping[str, str]) -> None:
     """Raise `UserError` if a result was made by other sources than those at hand."""
     from dprepro.workflow import code
 
-    if code(stage, **names) != record["provenance"]["sources"]:
-        raise UserError(
-            f"The result {path} was made by another version of the sources (commit "
-            f"{record['provenance']['commit'][:12]}): check that out, or run snakemake again."
-        )
+    names = {key: value for key, value in made_by.items() if key != "digest"}
+    if code(**names) != made_by["digest"]:
+        raise UserError(f"The result {path} was made by another version of the sources: run snakemake again.")
 
 
 def _check_certificate(found: Verified, path: Path, record: Mapping[str, Any]) -> None:

@@ -44,6 +44,11 @@ def code(
     return _with_files(digest(modules), files)
 
 
+def made_by(stage: str, **names: str) -> dict[str, str]:
+    """Return which sources make a result, to be recorded with it: the stage, the names of `code` and its digest."""
+    return {"stage": stage, **names, "digest": code(stage, **names)}
+
+
 def content(path: str | os.PathLike[str]) -> str:
     """Return the digest of a file outside of the results; nothing of one that cannot be read, as its job will say."""
     try:

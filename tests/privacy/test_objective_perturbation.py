@@ -53,6 +53,9 @@ def test_a_second_computation_confirms_what_is_accounted_and_nothing_else(noise,
         for factor in (0.1, 0.9, 1.2, 10.0):
             assert confirms([event(noise, scale, convexity)], factor * spent, delta) is not True
         assert confirms([event(noise, 0.1 * scale, convexity)], spent, delta) is False
+    plenty = [event("gaussian", 1e4, 1e6)]
+    assert account(plenty, 1e-3).epsilon == 0.0
+    assert confirms(plenty, 0.0, 1e-3)
 
 
 def released_density(X, convexity, noise, scale, W):

@@ -13,11 +13,12 @@ import pytest
 from support import Run
 from tiny import CONFIG, RUNS, Tiny
 
-from dprepro import digests
+from dprepro import digests, workflow
 from dprepro.algorithms import get_algorithm
 from dprepro.datasets import checksum
 from dprepro.files import read_arrays, read_json, write_arrays, write_record
 from dprepro.privacy.accounting import account
+from dprepro.verification import verify
 
 pytestmark = pytest.mark.workflow
 TARGET = "wyx17_fig1"
@@ -312,6 +313,19 @@ def test_results_of_other_sources_are_told(results: Path, run: Run) -> None:
     outcome = run("verify", results)
     assert outcome.code == 2
     assert "was made by another version of the sources" in outcome.err
+
+
+@pytest.mark.parametrize("place", ["optima/*/*.npz", "data/*.parquet", "tables/*.json", "figures/*.json"])
+def test_every_kind_of_result_is_held_to_the_sources_at_hand(
+    place: str, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = results.glob(place)
+    stages = {"optima": "optimum", "data": "collect", "tables": "table", "figures": "figure"}
+    edited = stages[place.partition("/")[0]]
+    code = workflow.code
+    monkeypatch.setattr(workflow, "code", lambda stage, **names: "edited" if stage == edited else code(stage, **names))
+    found = verify(results).problems
+    assert found == [f"The result {path} was made by another version of the sources: run snakemake again."]
 
 
 def test_what_is_missing_is_not_followed_and_told(results: Path, run: Run) -> None:

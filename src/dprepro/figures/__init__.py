@@ -18,6 +18,7 @@ def draw(target: str, data: Path, out: Path) -> None:
     from dprepro.files import write_publication, write_text
     from dprepro.origin import incomplete_lines
     from dprepro.stages.collect import read_collected
+    from dprepro.workflow import made_by
 
     frame, metadata = read_collected(data)
     module = module_for(__name__, target, metadata["kind"]) if nothing.has_results(frame) else nothing
@@ -27,4 +28,5 @@ def draw(target: str, data: Path, out: Path) -> None:
     gaps = incomplete_lines(metadata)
     write_text(out.with_suffix(".md"), escape.markdown(f"{caption}\n\n{gaps}\n" if gaps else f"{caption}\n"))
     made_from, incomplete = {"data": metadata["digest"]}, metadata["incomplete"]
-    write_publication(out, ("png", "pdf", "svg", "md"), made_from=made_from, incomplete=incomplete)
+    sources = made_by("figure", target=target, kind=metadata["kind"])
+    write_publication(out, ("png", "pdf", "svg", "md"), made_from=made_from, made_by=sources, incomplete=incomplete)

@@ -266,7 +266,7 @@ def _confirms_objective(event: ObjectivePerturbationEvent, epsilon: float, delta
     if mu == 0.0 or rest / mu < -_FAR:
         return None
     spent = _gaussian_spent(mu, rest)
-    return 0.99 * delta <= 4.0 * spent and 2.0 * spent <= 1.01 * delta
+    return 2.0 * spent <= 1.01 * delta and (epsilon == 0.0 or 4.0 * spent >= 0.99 * delta)
 
 
 def _gaussian_spent(mu: float, epsilon: float) -> float:

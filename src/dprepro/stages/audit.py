@@ -12,7 +12,7 @@ from dprepro.costs import own_cost
 from dprepro.files import write_record
 from dprepro.privacy.audit import audit
 from dprepro.provenance import commit, machine
-from dprepro.workflow import own_files
+from dprepro.workflow import made_by, own_files
 
 
 def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
@@ -36,4 +36,5 @@ def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
         threads = blas_threads()
     own = own_files("audit", algorithm=spec["algorithm"])
     provenance = {**commit(), **machine(), "threads": threads, **own}
-    write_record(out, {"rows": rows, "provenance": provenance, "cost": own_cost()})
+    sources = made_by("audit", algorithm=spec["algorithm"])
+    write_record(out, {"rows": rows, "made_by": sources, "provenance": provenance, "cost": own_cost()})

@@ -21,6 +21,7 @@ from dprepro.files import atomic_path, jsonable, read_arrays, read_record, read_
 from dprepro.metrics import RETURNED
 from dprepro.privacy.certificate import check_certificate
 from dprepro.sweeps import bounds_metric, value_at_zero
+from dprepro.workflow import made_by
 
 # What a figure or table says of its origin; taken from the runs, equal for equal runs.
 _ORIGIN = ("commit", "modified", "dprepro", "python", "numpy", "backend", "device", "dtype")
@@ -74,7 +75,7 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: S
         "refused": refused,
         **_own_files(own),
     }
-    write_collected(frames, metadata, out, made_from=made_from, gaps=[*gaps, *missing])
+    write_collected(frames, metadata, out, made_from=made_from, made_by=made_by("collect"), gaps=[*gaps, *missing])
     return missing
 
 
@@ -142,7 +143,7 @@ def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path, g
         **_own_files(own),
         **claims,
     }
-    write_collected(frames, metadata, out, made_from={"sweeps": made_from}, gaps=gaps)
+    write_collected(frames, metadata, out, made_from={"sweeps": made_from}, made_by=made_by("collect"), gaps=gaps)
 
 
 def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path, gaps: Sequence[str] = ()) -> None:
@@ -160,7 +161,9 @@ def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path, gaps:
     origins = {json.dumps(origin, sort_keys=True) for here in parts.values() for origin in here["origins"]}
     made_from = {"data": {name: here["digest"] for name, here in parts.items()}}
     gaps = [*gaps, *(f"{name}: {gap}" for name, here in parts.items() for gap in here["incomplete"])]
-    write_collected(frames, merged | {"origins": sorted(origins)}, out, made_from=made_from, gaps=gaps)
+    write_collected(
+        frames, merged | {"origins": sorted(origins)}, out, made_from=made_from, made_by=made_by("collect"), gaps=gaps
+    )
 
 
 def write_collected(
@@ -169,6 +172,7 @@ def write_collected(
     out: Path,
     *,
     made_from: Mapping[str, Any],
+    made_by: Mapping[str, str],
     gaps: Sequence[str] = (),
 ) -> None:
     """Write frames as one sealed table, with the metadata that `read_collected` returns.
@@ -178,8 +182,13 @@ def write_collected(
     import pyarrow
     import pyarrow.parquet
 
-    metadata = {**metadata, "file": digests.name_of(out), "made_from": made_from, "incomplete": list(gaps)}
-
+    metadata = {
+        **metadata,
+        "file": digests.name_of(out),
+        "made_from": made_from,
+        "made_by": made_by,
+        "incomplete": list(gaps),
+    }
     frame = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
     table = pyarrow.Table.from_pandas(frame, preserve_index=False)
     text = json.dumps(jsonable(metadata), sort_keys=True).encode()

@@ -18,6 +18,7 @@ from dprepro.files import write_publication, write_table, write_text
 from dprepro.findings import DRAWN, Finding, Question, abg23, klt25, markdown, records, told
 from dprepro.origin import made_line, origin_here
 from dprepro.stages.collect import write_collected
+from dprepro.workflow import made_by
 
 PAPERS: Mapping[str, Sequence[Question]] = {"abg23": abg23.QUESTIONS, "klt25": klt25.QUESTIONS}
 
@@ -42,10 +43,12 @@ def write_findings(paper: str, out: Path, data: Path | None = None) -> None:
     origins = [origin_here(get_backend("cpu", "float64"))]
     write_table(out, pd.DataFrame(records(found)))
     write_text(out.with_suffix(".md"), markdown(f"{paper.upper()}: findings", found, made_line({"origins": origins})))
-    write_publication(out, ("csv", "md"), made_from={}, incomplete=[])
+    # Some questions are asked of this population.
+    sources = made_by("findings", dataset="population_valley")
+    write_publication(out, ("csv", "md"), made_from={}, made_by=sources, incomplete=[])
     if data is not None:
         frames = [pd.DataFrame(columns).assign(series=series) for series, columns in drawn.items()]
-        write_collected(frames, _metadata(paper, found, origins), data, made_from={})
+        write_collected(frames, _metadata(paper, found, origins), data, made_from={}, made_by=sources)
 
 
 def _answers(questions: Sequence[Question]) -> tuple[dict[str, Finding], dict[str, Mapping[str, Any]]]:

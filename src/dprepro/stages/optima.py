@@ -13,6 +13,7 @@ from dprepro.problems.erm import EmpiricalRisk
 from dprepro.problems.optimum import find_optimum
 from dprepro.stages.points import load_point
 from dprepro.stages.starts import known_start
+from dprepro.workflow import made_by
 
 
 def solve_points(spec: Mapping[str, Any], out: Path) -> None:
@@ -22,7 +23,10 @@ def solve_points(spec: Mapping[str, Any], out: Path) -> None:
         for point in spec["points"]:
             problem, _ = load_point(point, get_backend("cpu", "float64"))
             rows.append(_minimum(problem, point["minimum"]) | known_start(problem, point))
-    write_record(out, {"points": rows})
+    first = spec["points"][0]
+    write_record(
+        out, {"points": rows, "made_by": made_by("optima", dataset=first["dataset"]["name"], loss=first["loss"])}
+    )
 
 
 def _minimum(problem: EmpiricalRisk, known: float | None) -> dict[str, Any]:

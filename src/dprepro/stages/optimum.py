@@ -5,6 +5,7 @@ An optimum that is not found to its tolerance is a result too: `failed` holds th
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from dprepro.errors import NotConverged
 from dprepro.files import write_arrays
 from dprepro.problems.optimum import find_optimum
 from dprepro.stages.problem import load_problem
+from dprepro.workflow import made_by
 
 
 def solve_exactly(spec: Mapping[str, Any], data: Path, out: Path) -> None:
@@ -39,5 +41,6 @@ def solve_exactly(spec: Mapping[str, Any], data: Path, out: Path) -> None:
             "failed": np.array(failed),
             "dataset": np.array(facts["digest"]),
             "problem": np.array(digests.of_problem(spec)),
+            "made_by": np.array(json.dumps(made_by("optimum", loss=spec["loss"]))),
         },
     )

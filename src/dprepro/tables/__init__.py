@@ -21,6 +21,7 @@ def write(target: str, data: Path, out: Path) -> None:
     """Write the table `target` from a collected table."""
     from dprepro.files import write_publication, write_table, write_text
     from dprepro.stages.collect import read_collected
+    from dprepro.workflow import made_by
 
     frame, metadata = read_collected(data)
     module = module_for(__name__, target, metadata["kind"])
@@ -30,7 +31,8 @@ def write(target: str, data: Path, out: Path) -> None:
     write_text(out.with_suffix(".md"), escape.markdown(_markdown(rows, frame, metadata, above)))
     write_text(out.with_suffix(".tex"), _latex(rows, frame, metadata))
     made_from, incomplete = {"data": metadata["digest"]}, metadata["incomplete"]
-    write_publication(out, ("csv", "md", "tex"), made_from=made_from, incomplete=incomplete)
+    sources = made_by("table", target=target, kind=metadata["kind"])
+    write_publication(out, ("csv", "md", "tex"), made_from=made_from, made_by=sources, incomplete=incomplete)
 
 
 def records(rows: pd.DataFrame) -> list[dict[str, Any]]:
