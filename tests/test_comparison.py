@@ -53,7 +53,7 @@ def test_methods_whose_intervals_meet_are_level_and_the_cheaper_one_is_named():
     overall, sentence = comparison.conclusion(rows)
     assert overall == "- Of 1 settings, the smallest gap was reached by: good in 1."
     assert "good has the smallest gap, 0.1 " in sentence
-    assert "not to be told from cheap" in sentence
+    assert "indistinguishable from cheap" in sentence
     assert "cheap is the cheapest with 100 times fewer gradients" in sentence
 
 

@@ -88,9 +88,9 @@ def test_the_winner_changes_with_the_numbers_and_equals_are_named():
             line(other, other, "certified", -2.0, level=0.9),
         )
         assert f"{best} (certified) has the smallest" in text
-        assert "not to be told" not in text
+        assert "indistinguishable" not in text
     (text,) = conclusions(line("a", "a", "certified", -2.0), line("b", "b", "certified", -2.0))
-    assert "not to be told from it: " in text
+    assert "indistinguishable from it: " in text
 
 
 def test_of_practical_lines_it_is_said_whether_they_show_the_prediction_and_if_not_why():

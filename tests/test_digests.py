@@ -121,7 +121,7 @@ def test_a_missing_file_is_told(tmp_path: Path) -> None:
 def test_a_whole_file_in_place_of_another_is_noticed(tmp_path: Path) -> None:
     expected = write_arrays(tmp_path / "a.npz", ARRAYS)
     write_arrays(tmp_path / "a.npz", {**ARRAYS, "rounds": np.arange(3) + 1})
-    with pytest.raises(UserError, match=r"a\.npz is not the one that .*a\.json was made with: expected is the digest"):
+    with pytest.raises(UserError, match=r"a\.npz is not the one that .*a\.json was made with: expected digest"):
         read_result(tmp_path / "a.npz", "w", record={"arrays": expected})
 
 

@@ -249,7 +249,7 @@ def test_the_table_fails_loudly_where_a_certified_method_is_below_the_bound(prob
 
 def test_a_method_just_below_the_bound_by_chance_is_shown_as_level_with_it():
     rows = made(line("sampling", "lucky", 0.99))
-    assert rows["verdict"].iloc[0] == "not to be told from the bound"
+    assert rows["verdict"].iloc[0] == "indistinguishable from the bound"
     assert rows["measured"].iloc[0] == pytest.approx(0.99)
 
 

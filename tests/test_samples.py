@@ -175,7 +175,7 @@ def test_the_ratio_of_two_equal_methods_has_an_interval_that_is_no_point():
     assert ratio["measured"] == pytest.approx(1.0)
     assert ratio["ci_low"] < 0.95
     assert ratio["ci_high"] > 1.05
-    assert ratio["verdict"] == "not to be told apart"
+    assert ratio["verdict"] == "indistinguishable"
 
 
 def test_an_accuracy_that_is_not_the_problems_is_refused():

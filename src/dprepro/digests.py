@@ -82,7 +82,7 @@ def check(path: str | os.PathLike[str], expected: str | None = None, because: st
         )
     if expected is not None and digest != expected:
         raise UserError(
-            f"The file {path} is not the one that {because} was made with: expected is the digest {expected[:12]}, "
+            f"The file {path} is not the one that {because} was made with: expected digest {expected[:12]}, "
             f"found {digest[:12]}; {AGAIN}."
         )
     return digest
@@ -125,7 +125,7 @@ def check_binding(certificate: Mapping[str, Any], plan: Mapping[str, Any], where
     """Raise `UserError` unless the certificate in the file `where` is that of the plan, given as plain JSON values."""
     if (found := of_value(plan)) != (expected := str(certificate.get("plan_digest"))):
         raise UserError(
-            f"The certificate in {where} is not that of its plan: expected is the digest {expected[:12]}, found "
+            f"The certificate in {where} is not that of its plan: expected digest {expected[:12]}, found "
             f"{found[:12]}; {AGAIN}."
         )
 

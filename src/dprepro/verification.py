@@ -83,7 +83,7 @@ class Verified:
             self.loose.append(f"{self.place(path)} was made from {made_from}, which is not there")
         elif found != digest:
             raise UserError(
-                f"The file {path} was not made from {self.folder / made_from} as it is: expected is the digest "
+                f"The file {path} was not made from {self.folder / made_from} as it is: expected digest "
                 f"{digest[:12]}, found {found[:12]}; {digests.AGAIN}."
             )
 

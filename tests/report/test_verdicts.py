@@ -51,7 +51,7 @@ def interval(middle: float, width: float = 0.02) -> Interval:
         ("1.36e+04 times the best", COMPARED),
         ("above the bound", AGREES),
         ("above the bound with constant 1", COMPARED),
-        ("not to be told from the bound with constant 1", COMPARED),
+        ("indistinguishable from the bound with constant 1", COMPARED),
         ("ran", NOTHING),
         ("agrees: ran", AGREES),
         ("agrees: refused: dp_gd needs a smooth regularizer", AGREES),

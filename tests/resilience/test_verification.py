@@ -155,7 +155,7 @@ def test_data_that_are_not_those_of_their_checksum_are_neither_run_nor_verified(
     edit(plan_of(results), lambda plan: plan.update(made_from=made_from))
     outcome = run("run", "--plan", plan_of(results), "--data", data, "--out", results / "again.npz")
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
-    assert f"The dataset {data} is not as its facts say: expected is the checksum" in outcome.err
+    assert f"The dataset {data} is not as its facts say: expected checksum" in outcome.err
     assert "is not as its facts say" in run("verify", results).out
 
 

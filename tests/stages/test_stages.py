@@ -187,7 +187,7 @@ def test_table_counts_failures_instead_of_averaging_them_away(finished):
     ("theory", "verdict"),
     [
         (0.4, "above the bound with constant 1"),
-        (0.5, "not to be told from the bound with constant 1"),
+        (0.5, "indistinguishable from the bound with constant 1"),
         (0.6, "within the bound"),
     ],
 )

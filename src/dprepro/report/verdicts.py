@@ -37,7 +37,7 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     COMPARED: (
         OPEN,
         (
-            *("at least", "at most", "not to be told", "measured", "best", "level with the best", "times the best"),
+            *("at least", "at most", "indistinguishable", "measured", "best", "level with the best", "times the best"),
             # The constant of a bound is not stated.
             *("within the bound", "above the bound with"),
             # Of upper bounds that are compared, or of methods that nobody claims to attain a lower one.

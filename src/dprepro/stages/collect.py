@@ -92,7 +92,7 @@ def _optimum(
     for what, expected in wanted.items():
         if (found := str(optimum[what])) != expected:
             raise UserError(
-                f"The optimum {path} is of another {what} than the run {run}: expected is the digest {expected[:12]}, "
+                f"The optimum {path} is of another {what} than the run {run}: expected digest {expected[:12]}, "
                 f"found {found[:12]}; {digests.AGAIN}."
             )
     return digest, optimum

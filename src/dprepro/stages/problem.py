@@ -69,7 +69,7 @@ def check_data(facts: Mapping[str, Any], arrays: Mapping[str, Any], data: Path) 
     found = checksum(arrays["X"], arrays["y"], arrays.get("probabilities"), facts.get("law"))
     if found != facts["checksum"]:
         raise UserError(
-            f"The dataset {data} is not as its facts say: expected is the checksum {facts['checksum'][:12]}, found "
+            f"The dataset {data} is not as its facts say: expected checksum {facts['checksum'][:12]}, found "
             f"{found[:12]}; {AGAIN}."
         )
     label_bound = facts["label_bound"] if facts["task"] == "regression" else None

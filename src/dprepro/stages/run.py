@@ -39,7 +39,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
     problem, facts = load_problem(spec, data, backend)
     if facts["digest"] != certified["made_from"]["dataset"]:
         raise UserError(
-            f"The plan {plan_file} was made for another dataset than {data}: expected is the digest "
+            f"The plan {plan_file} was made for another dataset than {data}: expected digest "
             f"{certified['made_from']['dataset'][:12]}, found {facts['digest'][:12]}; remove it and make it again."
         )
     with single_blas_thread():

@@ -126,7 +126,7 @@ def _rows(line: pd.DataFrame, here: pd.DataFrame) -> Iterator[dict[str, Any]]:
         return
     best = held.iloc[int(np.argmin(held["error"] / held["bound"]))]
     ratio, low, high = (float(best[key] / best["bound"]) for key in ("error", "low", "high"))
-    verdict = "above the bound" if low > 1.0 else "not to be told from the bound"
+    verdict = "above the bound" if low > 1.0 else "indistinguishable from the bound"
     yield common | {
         "quantity": RATIO,
         "theory": 1.0,

@@ -315,7 +315,7 @@ def _ranking(last: pd.DataFrame, where: str) -> Iterator[str]:
     yield (
         f"{first['problem']}, {where}, epsilon = {first['epsilon']:g} accounted for all: {_named(order[0])} "
         f"has the smallest {first['metric']}, {best.mean:.3g} [{best.low:.3g}, {best.high:.3g}]"
-        + (f"; not to be told from it: {', '.join(map(_named, level))}" if level else "")
+        + (f"; indistinguishable from it: {', '.join(map(_named, level))}" if level else "")
         + (f"; behind it: {', '.join(behind)}" if behind else "")
         + (f"; left out for failed runs: {', '.join(failed)}" if failed else "")
         + "."

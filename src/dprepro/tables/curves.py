@@ -94,4 +94,4 @@ def _gap_verdict(gap: Interval, theory: float, quantity: str, failed: int, repli
         return f"the theorem bounds the {quantity}" if quantity else "no bound stated"
     if gap.high <= theory:
         return "within the bound"
-    return "above the bound with constant 1" if gap.low > theory else "not to be told from the bound with constant 1"
+    return "above the bound with constant 1" if gap.low > theory else "indistinguishable from the bound with constant 1"

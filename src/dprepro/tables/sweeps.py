@@ -267,11 +267,11 @@ def ratio_verdict(ratio: Interval) -> str:
     """Say what the interval of a ratio leaves: at least so many times, at most such a part, or neither.
 
     >>> [ratio_verdict(Interval(1.0, low, high)) for low, high in ((2.36, 3.0), (0.05, 0.06), (0.9, 1.2))]
-    ['at least 2.3 times', 'at most 1/16.6', 'not to be told apart']
+    ['at least 2.3 times', 'at most 1/16.6', 'indistinguishable']
     """
     if ratio.low > 1.0:
         return f"at least {math.floor(10.0 * ratio.low) / 10.0:g} times"
-    return f"at most 1/{math.floor(10.0 / ratio.high) / 10.0:g}" if ratio.high < 1.0 else "not to be told apart"
+    return f"at most 1/{math.floor(10.0 / ratio.high) / 10.0:g}" if ratio.high < 1.0 else "indistinguishable"
 
 
 def _by_member(point: pd.DataFrame) -> list[np.ndarray]:

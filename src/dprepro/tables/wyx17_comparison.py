@@ -128,7 +128,7 @@ def _sentence(rows: Sequence[Mapping[str, Any]]) -> str:
         f"{best['measured']:.3g} [{best['ci_low']:.3g}, {best['ci_high']:.3g}] "
         f"({best['measured'] / best['gap_at_zero']:.2g} of the gap at w = 0)"
     )
-    text += f", not to be told from {' and '.join(level)}" if level else ""
+    text += f", indistinguishable from {' and '.join(level)}" if level else ""
     if cheap is best:
         return f"{text}; no method within a factor {NEAR:g} of it needs fewer gradients."
     return (
