@@ -97,14 +97,18 @@ def verify(folder: Path, *, rerun: int = 0, seed: int | None = None) -> Verified
         for path in sorted(folder.glob(pattern)):
             if kind != "plans" or not path.name.endswith(".certificate.json"):
                 found.check(kind, path, lambda path, look=look: look(found, path))  # type: ignore[misc]
-    for path in sorted(path for pattern in _RENDERED for path in folder.glob(pattern)):
+    for path in sorted(path for pattern in _BESIDE_A_RECORD for path in folder.glob(pattern)):
         if not path.with_suffix(".json").exists():
             found.tell(f"The file {path} has no record beside it that says what it was made from; {digests.AGAIN}.")
     _repeat_some(found, rerun, seed)
     return found
 
 
-_RENDERED = ("tables/*.csv", "tables/*.md", "figures/*.svg", "figures/*.md", "privacy/*.csv", "privacy/*.svg")
+# Files that stand beside a record.
+_BESIDE_A_RECORD = (
+    *("tables/*.csv", "tables/*.md", "figures/*.svg", "figures/*.md", "privacy/*.csv", "privacy/*.svg"),
+    *("datasets/*.npz", "runs/*/*.npz", "sweeps/*/*.npz"),
+)
 
 
 def _dataset(found: Verified, path: Path) -> None:

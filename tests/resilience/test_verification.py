@@ -279,6 +279,14 @@ def test_a_table_without_a_record_or_of_another_experiment_is_told(results: Path
     assert "tables/wyx17_fig2.csv has no record beside it" in run("verify", results).out
 
 
+def test_arrays_without_a_record_are_told(results: Path, run: Run) -> None:
+    record = one(results, "runs/*/*.json")
+    record.unlink()
+    outcome = run("verify", results)
+    assert outcome.code == 2
+    assert f"The file {record.with_suffix('.npz')} has no record beside it" in outcome.out
+
+
 @pytest.mark.parametrize("name", ["tables/wyx17_fig1.csv", "figures/wyx17_fig1.svg", "figures/wyx17_fig1.md"])
 def test_an_edited_table_or_figure_is_told(name: str, results: Path, run: Run) -> None:
     path = results / name
