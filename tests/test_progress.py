@@ -30,6 +30,16 @@ seconds = st.floats(0.01, 1e4)
 known = st.builds(Task, rule=st.sampled_from("abc"), earlier=seconds)
 
 
+def test_own_experiments_are_expected_by_their_own_jobs_and_do_not_slow_down_the_others() -> None:
+    own = Task("run", None, 1, "mine", guess=8.0)
+    sweep = Task("sweep", 9.0, 1, "bgm21_row1", guess=8.0)
+    assert time_left([own] * 10, [], [], cores=1) == Estimate(80.0)
+    left = time_left([own] * 20 + [sweep] * 100, [], [Spent(own, 60.0)] * 5, cores=1)
+    assert left == Estimate(20 * 60.0 + 100 * 9.0)
+    slow = time_left([own] * 20, [], [Spent(sweep, 18.0)] * 100, cores=1)
+    assert slow.seconds == pytest.approx(20 * 16.0, rel=0.02)
+
+
 def test_a_job_takes_as_long_as_before() -> None:
     assert time_left([Task("run", 60.0), Task("run", 20.0)], [], [], cores=1) == Estimate(80.0)
     assert time_left([Task("run", 60.0), Task("run", 60.0)], [], [], cores=2) == Estimate(60.0)

@@ -303,7 +303,10 @@ def _add_stages(commands: Any) -> None:
 def _spec(text: str) -> Any:
     """Return the specification of a job: JSON as it stands, or the name of a file that the workflow wrote."""
     if text.startswith("{"):
-        return json.loads(text)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(f"not valid JSON ({error})") from None
     from dprepro.files import read_record, unsealed
 
     return unsealed(read_record(text))

@@ -45,13 +45,18 @@ def read_cost(path: str | os.PathLike[str]) -> Cost:
 
 
 def usual_seconds(benchmark: str | os.PathLike[str]) -> float | None:
-    """Return what a job with this benchmark usually takes: by its experiment, else by its kind; None of other kinds."""
-    kind, name = _kind(benchmark)
-    known = _usual().get(kind, {})
-    return known.get(name, sum(known.values()) / len(known)) if known else None
+    """Return what jobs of the same kind and experiment usually take; None of an unknown kind or experiment."""
+    kind, name = kind_of(benchmark)
+    return _usual().get(kind, {}).get(name)
 
 
-def _kind(benchmark: str | os.PathLike[str]) -> tuple[str, str]:
+def guessed_seconds(benchmark: str | os.PathLike[str]) -> float | None:
+    """Return what jobs of the same kind take, on the mean over the experiments; None of an unknown kind."""
+    known = _usual().get(kind_of(benchmark)[0], {})
+    return sum(known.values()) / len(known) if known else None
+
+
+def kind_of(benchmark: str | os.PathLike[str]) -> tuple[str, str]:
     """Return the kind of a job, such as `runs`, and its experiment, from .../benchmarks/KIND/EXPERIMENT[/JOB].tsv."""
     parts = Path(os.fspath(benchmark).removesuffix(".tsv")).parts
     kind, name, *_ = (*parts[len(parts) - parts[::-1].index("benchmarks") :], "") if "benchmarks" in parts else ("", "")
@@ -70,7 +75,7 @@ def measured(results: Path) -> dict[str, dict[str, float]]:
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     for path in sorted((results / "benchmarks").glob("**/*.tsv")):
         if (seconds := read_cost(path).seconds) is not None:
-            times[_kind(path)].append(seconds)
+            times[kind_of(path)].append(seconds)
     means: dict[str, dict[str, float]] = defaultdict(dict)
     for (kind, name), values in sorted(times.items()):
         means[kind][name] = float(f"{sum(values) / len(values):.2g}")

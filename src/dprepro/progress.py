@@ -30,11 +30,17 @@ PLAN_EVENT = "dprepro_plan"
 
 @dataclass(frozen=True)
 class Task:
-    """A job that has to be done: its rule, its cores, and the seconds that it took in an earlier run, if known."""
+    """A job that has to be done: its rule, its experiment and its cores, and what is known of the seconds it takes.
+
+    `earlier` is what it took in an earlier run, or what jobs of its experiment usually take; `guess`, what jobs of its
+    kind take in other experiments.
+    """
 
     rule: str
     earlier: float | None = None
     cores: int = 1
+    experiment: str = ""
+    guess: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,20 +73,27 @@ def time_left(waiting: Sequence[Task], running: Sequence[Spent], finished: Seque
     """Estimate the seconds until all tasks are done on so many cores.
 
     A task that ran before is expected to take as long, times what finished tasks took in proportion to before: another
-    machine, or a busy one, is thus seen. For other tasks the mean of their rule in this run stands, with the time that
-    unfinished ones have taken already counted in, for short ones finish first. Such a mean says nothing of how long a
-    running task has left, which is then expected to be the mean again. Dependencies between tasks are not looked at.
+    machine, or a busy one, is thus seen. For other tasks the mean of their rule and experiment in this run stands, with
+    the time that unfinished ones have taken already counted in, for short ones finish first; before there is one, the
+    guess; without one, the mean of the rule. Such a mean says nothing of how long a running task has left, which is
+    then expected to be the mean again. Dependencies between tasks are not looked at.
     """
     pace, means = _pace(finished), _means(running, finished)
+
+    def mean(task: Task) -> float | None:
+        if (known := means.get((task.rule, task.experiment))) is not None:
+            return known
+        return means.get((task.rule, None)) if task.guess is None else task.guess * pace
+
     left: list[tuple[float, int]] = []
     unknown = 0
     for task in waiting:
-        seconds = means.get(task.rule) if task.earlier is None else task.earlier * pace
+        seconds = mean(task) if task.earlier is None else task.earlier * pace
         unknown += seconds is None
         left.append((seconds or 0.0, task.cores))
     for spent in running:
         task = spent.task
-        seconds = means.get(task.rule) if task.earlier is None else task.earlier * pace - spent.seconds
+        seconds = mean(task) if task.earlier is None else task.earlier * pace - spent.seconds
         # A task that takes longer than expected is one of which nothing more is known.
         unknown += seconds is None or seconds < 0.0
         left.append((max(seconds or 0.0, 0.0), task.cores))
@@ -97,16 +110,19 @@ def _pace(finished: Iterable[Spent]) -> float:
     return (TRUSTED_SECONDS + now) / (TRUSTED_SECONDS + before)
 
 
-def _means(running: Iterable[Spent], finished: Iterable[Spent]) -> dict[str, float]:
-    """Return the mean seconds of each rule of which enough is finished (of an exponential law, some not ended yet)."""
-    count: dict[str, int] = defaultdict(int)
-    total: dict[str, float] = defaultdict(float)
-    for spent in finished:
-        count[spent.task.rule] += 1
-        total[spent.task.rule] += spent.seconds
-    for spent in running:
-        total[spent.task.rule] += spent.seconds
-    return {rule: total[rule] / number for rule, number in count.items() if number >= MEAN_FROM}
+def _means(running: Iterable[Spent], finished: Iterable[Spent]) -> dict[tuple[str, str | None], float]:
+    """Return the mean seconds of each rule, alone and by experiment, of which enough is finished.
+
+    It is that of an exponential law of which some have not ended yet.
+    """
+    count: dict[tuple[str, str | None], int] = defaultdict(int)
+    total: dict[tuple[str, str | None], float] = defaultdict(float)
+    for spents, ended in ((finished, 1), (running, 0)):
+        for spent in spents:
+            for kind in ((spent.task.rule, spent.task.experiment), (spent.task.rule, None)):
+                count[kind] += ended
+                total[kind] += spent.seconds
+    return {kind: total[kind] / number for kind, number in count.items() if number >= MEAN_FROM}
 
 
 @dataclass(frozen=True)

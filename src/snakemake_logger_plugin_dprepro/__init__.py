@@ -20,7 +20,7 @@ from typing import Any, TextIO
 from snakemake_interface_logger_plugins.base import LogHandlerBase
 from snakemake_interface_logger_plugins.common import LogEvent
 
-from dprepro.costs import duration, read_cost, usual_seconds
+from dprepro.costs import duration, guessed_seconds, kind_of, read_cost, usual_seconds
 from dprepro.errors import UserError
 from dprepro.files import write_json
 from dprepro.progress import (
@@ -321,10 +321,13 @@ def _shortened(record: logging.LogRecord) -> logging.LogRecord:
 
 def _task(job: dict[str, Any]) -> Task:
     """Return a job of the plan with the time that it took before, else the usual one; without benchmark none."""
-    if not job["benchmark"]:
-        return Task(job["rule"], 0.0, job["cores"])
-    earlier = read_cost(job["benchmark"]).seconds
-    return Task(job["rule"], usual_seconds(job["benchmark"]) if earlier is None else earlier, job["cores"])
+    rule, cores, benchmark = job["rule"], job["cores"], job["benchmark"]
+    if not benchmark:
+        return Task(rule, 0.0, cores)
+    earlier = read_cost(benchmark).seconds
+    if earlier is None:
+        earlier = usual_seconds(benchmark)
+    return Task(rule, earlier, cores, kind_of(benchmark)[1], guessed_seconds(benchmark))
 
 
 def _failure(record: logging.LogRecord, show_logs: bool) -> str:

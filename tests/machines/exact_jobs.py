@@ -23,7 +23,8 @@ from dprepro.metrics import NEAR_STATIONARITY
 from dprepro.problems import near_stationarity, optimum
 from dprepro.sweeps import needs_minimum, optimum_name
 
-OPTIMUM = frozenset({optimum.__name__, near_stationarity.__name__})
+OPTIMUM = frozenset({optimum.__name__})
+NEAR = frozenset({near_stationarity.__name__})
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def _minima(experiments: Sequence[AnyExperiment]) -> Iterator[ExactJob]:
                 yield ExactJob("optimum", f"{experiment.name}/{key}", OPTIMUM, experiment.problem(key), key)
         elif experiment.kind == "sweeps":
             for key, spec in experiment.optima().items():
-                yield ExactJob("optima", f"{experiment.name}/{key}", OPTIMUM, spec)
+                yield ExactJob("optima", f"{experiment.name}/{key}", OPTIMUM | _of_metric(spec), spec)
 
 
 def _runs(experiments: Sequence[AnyExperiment]) -> Iterator[ExactJob]:
@@ -86,7 +87,11 @@ def _of_problems(spec: Mapping[str, Any]) -> frozenset[str]:
     points = spec.get("points", [spec])
     sets = {type(get_set(point["constraint"])) for point in points}
     found = {kind.__module__ for kind in sets if getattr(kind, "solves_exactly", False)}
-    return frozenset(found | ({near_stationarity.__name__} if spec.get("metric") == NEAR_STATIONARITY else set()))
+    return frozenset(found) | _of_metric(spec)
+
+
+def _of_metric(spec: Mapping[str, Any]) -> frozenset[str]:
+    return NEAR if spec.get("metric") == NEAR_STATIONARITY else frozenset()
 
 
 def declared() -> set[str]:
@@ -94,7 +99,7 @@ def declared() -> set[str]:
     algorithms = [*map(get_algorithm, built_in()), *map(peers.adapter, peers.names())]
     sets = [kind for kind in vars(geometry).values() if isinstance(kind, type)]
     of_sets = {kind.__module__ for kind in sets if getattr(kind, "solves_exactly", False)}
-    return {*OPTIMUM, *of_sets, *(module for algorithm in algorithms for module in _of_algorithm(algorithm))}
+    return {*OPTIMUM, *NEAR, *of_sets, *(module for algorithm in algorithms for module in _of_algorithm(algorithm))}
 
 
 def raising(package: Path, error: str = "NotConverged") -> set[str]:

@@ -44,6 +44,8 @@ def test_jobs_are_found_by_what_they_are_made_of_and_not_by_their_names():
     found = {(job.stage, job.name) for job in jobs()}
     assert ("sweep", "wyx17_table2/objective-perturbation.scales.published") in found
     assert ("audit", "objective_perturbation") in found
+    # By its metric alone.
+    assert ("sweep", "bgm21_row5/prox-guided-md.l2.published") in found
     assert {stage for stage, _ in found} == {"optimum", "optima", "sweep", "audit"}
     renamed = {
         "experiments": ["wyx17_fig1"],

@@ -129,7 +129,7 @@ class ObjectivePerturbation(Algorithm):
                 f"{plan.algorithm} did not reach the minimiser: after {plan.T} gradients the slope is "
                 f"{ex.largest(slope):.2g}, above {_tolerance(plan):.2g}. Set a larger T, or regularize more."
             )
-        # What is released is private before it is rounded, and rounding it looks at no data.
+        # Rounding looks at no data.
         w = ex.rounded(w)
         ex.checkpoint(w)
         return w
