@@ -312,9 +312,10 @@ def _spec(text: str) -> Any:
     return unsealed(read_record(text))
 
 
-def _gaps(options: argparse.Namespace) -> list[str]:
-    """Return what is missing from the inputs of a stage that is run after a job has failed."""
-    return list(getattr(options, "gaps", ()))
+def _gaps(options: argparse.Namespace) -> list[str] | None:
+    """Return what is missing from the inputs of a stage that is run after a job has failed; else None."""
+    gaps: list[str] | None = getattr(options, "gaps", None)
+    return gaps
 
 
 def _count(text: str) -> int:
@@ -596,7 +597,7 @@ def _stage_collect_parts(options: argparse.Namespace) -> None:
 def _stage_collect(options: argparse.Namespace) -> None:
     from dprepro.stages.collect import collect
 
-    options.found = collect(options.runs, {path.stem: path for path in options.optima}, options.out, _gaps(options))
+    collect(options.runs, {path.stem: path for path in options.optima}, options.out, _gaps(options))
 
 
 def _stage_audit(options: argparse.Namespace) -> None:
@@ -632,7 +633,7 @@ def _stage_table(options: argparse.Namespace) -> None:
 def _stage_report(options: argparse.Namespace) -> None:
     from dprepro.stages.report import write_report
 
-    write_report(options.spec, options.results, options.errata, options.out, _gaps(options))
+    write_report(options.spec, options.results, options.errata, options.out, _gaps(options) or ())
 
 
 def _stage_salvage(options: argparse.Namespace) -> None:

@@ -221,10 +221,10 @@ def _sortable(cell: str) -> tuple[int, float, str]:
 
 def _read_data(path: Path, reading: _Reading) -> None:
     """Add the mean of every point of a sweep or curve over its replicates, with Student's interval."""
-    from dprepro.stages.collect import read_collected
+    from dprepro.stages.collect import read_current
 
     try:
-        frame, metadata = read_collected(path)
+        frame, metadata = read_current(path)
     except KeyError:
         raise UserError(f"The table {path} is none of dprepro: remove it.") from None
     file = f"data/{path.name}"

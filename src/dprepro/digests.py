@@ -40,7 +40,7 @@ def of_value(value: Any) -> str:
 
 
 def of_problem(job: Mapping[str, Any]) -> str:
-    """Return the digest of what a job minimises, apart from the data."""
+    """Return the digest of what a job minimizes, apart from the data."""
     return of_value({key: job[key] for key in ("loss", "regularizer", "constraint")})
 
 
@@ -70,9 +70,7 @@ def check(path: str | os.PathLike[str], expected: str | None = None, because: st
     `because` names the file that states the expected digest.
     """
     with _content(path) as content:
-        found = _last_seal(content)
-        if found is None:
-            raise UserError(f"The file {path} carries no seal: it is damaged, foreign or of another version; {AGAIN}.")
+        found = _last_seal(path, content)
         stated = found.group(1).decode()
         digest = _digest_around(content, found.start(1))
     if digest != stated:
@@ -88,6 +86,12 @@ def check(path: str | os.PathLike[str], expected: str | None = None, because: st
     return digest
 
 
+def stated(path: str | os.PathLike[str]) -> str:
+    """Return the digest that a sealed file states of itself, which `check` would recompute."""
+    with _content(path) as content:
+        return _last_seal(path, content).group(1).decode()
+
+
 def name_of(path: str | os.PathLike[str]) -> str:
     """Return the name that a sealed JSON or Parquet file carries: that of its folder and its own."""
     place = Path(path).absolute()
@@ -100,19 +104,19 @@ def check_name(path: str | os.PathLike[str], stated: Any) -> None:
         raise UserError(f"The file {path} was written as {stated}, not as {found}: a copy of another result; {AGAIN}.")
 
 
-def _last_seal(content: Any) -> re.Match[bytes] | None:
+def _last_seal(path: str | os.PathLike[str], content: Any) -> re.Match[bytes]:
     """Return the last seal in a file: texts in it may hold the mark, too."""
     end = len(content)
     while (place := content.rfind(MARK, 0, end)) >= 0:
         if found := _SEAL.match(content, place):
             return found
         end = place
-    return None
+    raise UserError(f"The file {path} carries no seal: it is damaged, foreign or of another version; {AGAIN}.")
 
 
 def check_files(record: Mapping[str, Any], place: Path) -> None:
     """Raise `UserError` if a file that the record `place` lists under `files` is not as it was written."""
-    for suffix, expected in record["files"].items():
+    for suffix, expected in record.get("files", {}).items():
         file = place.with_suffix(f".{suffix}")
         if (found := of_file(file)) != expected:
             raise UserError(

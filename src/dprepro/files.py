@@ -10,9 +10,9 @@ import os
 import re
 import zipfile
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dprepro import digests, escape
 from dprepro.errors import UserError
@@ -21,6 +21,8 @@ from dprepro.owner import check_owner, host
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
+
+_Read = TypeVar("_Read")
 
 # The earliest date a zip archive can hold: archives must not remember when they were written.
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -142,6 +144,33 @@ def read_record(path: str | os.PathLike[str], *keys: str) -> dict[str, Any]:
     content: dict[str, Any] = read_json(path, *keys)
     digests.check_name(path, content.get("file"))
     return content | {"digest": digest}
+
+
+def check_job(path: Path, spec: Mapping[str, Any]) -> None:
+    """Raise `UserError` if a result is of another specification than the one that the workflow wrote for its job.
+
+    `path` is results/KIND/EXPERIMENT/JOB.json; what no workflow asked for has no such specification.
+    """
+    job = path.absolute().parents[2] / "jobs" / path.absolute().parent.name / path.name
+    if job.exists() and unsealed(read_record(job)) != jsonable(spec):
+        raise UserError(f"The result {path} is of another configuration than {job}: remove it and run snakemake again.")
+
+
+def each_trusted(paths: Iterable[Path], read: Callable[[Path], _Read], gaps: list[str] | None) -> Iterator[_Read]:
+    """Yield what `read` returns of each file.
+
+    After a job has failed, `gaps` is a list: a file for which `read` raises `UserError` is then left out, and the
+    sentence added to the list.
+    """
+    for path in paths:
+        try:
+            content = read(path)
+        except UserError as error:
+            if gaps is None:
+                raise
+            gaps.append(str(error))
+        else:
+            yield content
 
 
 def write_publication(place: Path, suffixes: Sequence[str], **content: Any) -> None:

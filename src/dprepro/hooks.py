@@ -1,4 +1,4 @@
-"""What the Snakefile does when a run starts, and when one has failed."""
+"""Hooks of the Snakefile: the start of a run, and what is made after a job has failed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,21 @@ _SHOWING = (
     *("collect", "collect_sweeps", "collect_parts", "table", "figure", "findings_figure", "privacy_tables"),
     "report_page",
 )
+# Those that can do without some of their inputs.
+_GATHERING = {"collect", "collect_sweeps", "collect_parts", "privacy_tables", "report_page"}
+
+# How a log begins the line of a message to the user.
+_SAID = "dprepro: "
 
 
 def run_started(workflow: Any, job_files: Mapping[str, Mapping[str, Any]]) -> None:
     """Prepare a run whose jobs are about to be scheduled; `job_files` are the specifications that jobs read."""
-    for path, content in job_files.items():
-        _write_if_changed(Path(path), content)
+    try:
+        for path, content in job_files.items():
+            _write_if_changed(Path(path), content)
+    except UserError as error:
+        print(f"dprepro: {error}", file=sys.stderr)
+        sys.exit(UserError.exit_code)
     announce(workflow.dag)
     if workflow.local_exec:
         lift_rate_limit(workflow.scheduler)
@@ -56,7 +65,8 @@ def _write_if_changed(path: Path, content: Mapping[str, Any]) -> None:
 def make_the_rest(workflow: Any, results: Path, logs: str | Sequence[str]) -> None:
     """Make tables, figures and the report from what is there after jobs have failed; not if the user stopped the run.
 
-    Commands that wait for a failed job go to one process, with the reasons of what they will lack.
+    Commands that wait for a failed job go to one process, with the reasons of what they will lack. So do those that
+    failed themselves, if they may do without the input that they failed for.
     """
     if was_stopped(logs) or workflow.touch:
         return
@@ -66,11 +76,11 @@ def make_the_rest(workflow: Any, results: Path, logs: str | Sequence[str]) -> No
             "name": str(job.message),
             "command": _words(job.shellcmd),
             "outputs": [str(file) for file in job.output],
-            "gaps": missing.below(job),
+            "gaps": missing.below(job) or [missing.reason(job)],
         }
         for rule in _SHOWING
         for job in missing.jobs
-        if job.rule.name == rule and missing.below(job)
+        if job.rule.name == rule and (rule in _GATHERING or missing.below(job))
     ]
     if not steps:
         return
@@ -96,12 +106,13 @@ class _Missing:
         self.below = functools.cache(self._below)
 
     def reason(self, job: Any) -> str:
-        """Say why a job whose inputs are all there has made nothing: by the last line of its log."""
+        """Say why a job whose inputs are all there has made nothing: by the last sentence, or line, of its log."""
         log = Path(str(job.log[0])) if job.log else None
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log and log.is_file() else []
-        told = [line.removeprefix("dprepro: ") for line in lines if line.strip()]
-        if told:
-            return f"{job.message}: failed ({told[-1].strip()})"
+        text = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else ""
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        sentences = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
+        for line in (sentences or lines)[-1:]:
+            return f"{job.message}: failed ({line})"
         return f"{job.message}: failed or was not started"
 
     def _below(self, job: Any) -> list[str]:

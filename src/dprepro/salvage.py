@@ -1,8 +1,9 @@
 """What is still made after a job has failed: tables, figures and the report, from the results that are there.
 
-The workflow's `onerror` writes down the commands that were never started because they wait for a failed job. Each of
-them is run here with those of its inputs that exist, and marks what it writes as incomplete, with the reasons. What is
-written is dated 1970, older than any input, so that the next call of Snakemake makes it again.
+The workflow's `onerror` writes down the commands that gather and show results and were not carried out: because they
+wait for a failed job, or failed themselves. Each of them is run here with those of its inputs that exist and can be
+trusted, and marks what it writes as incomplete, with the reasons. What is written is dated 1970, older than any input,
+so that the next call of Snakemake makes it again.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from dprepro import digests
 from dprepro.errors import RunFailed, UserError
 from dprepro.files import read_record
 
@@ -37,40 +39,45 @@ def salvage(
         # Of an earlier run: it must not pass for a result of this one.
         _remove(outputs)
         try:
-            _run(step, gaps, {*outdated} - {*written})
+            found = _run(step, gaps, {*outdated} - {*written})
         except Exception as error:
             # Whatever is wrong with one table, the others are made.
-            gaps.append(f"{step['name']}: {_sentence(error)}")
+            found = [_sentence(error)]
             _remove(outputs)
-            continue
+            outputs = []
+        # The reason of a job that failed may be among the gaps already.
+        gaps += [f"{step['name']}: {gap}" for gap in found if not any(gap in known for known in gaps)]
         for file in outputs:
             os.utime(file, (1.0, 1.0))
         written += outputs
     return written, gaps
 
 
-def _run(step: Mapping[str, Any], gaps: Sequence[str], outdated: Collection[Path]) -> None:
+def _run(step: Mapping[str, Any], gaps: Sequence[str], outdated: Collection[Path]) -> list[str]:
+    """Run a step and return the gaps that it has found beside those that were known."""
     from dprepro.cli import build_parser
 
     options = build_parser().parse_args(step["command"])
     for name in _INPUTS:
         _keep_existing(options, name, outdated)
-    options.gaps = step["gaps"]
+    options.gaps = list(step["gaps"])
     if step["command"][0] == "report":
-        options.spec = present(options.spec, options.results, outdated)
-        options.gaps = gaps
+        options.spec, left_out = present(options.spec, options.results, outdated)
+        options.gaps = [*gaps, *left_out]
+    known = len(options.gaps)
     options.command(options)
+    return options.gaps[known:]
 
 
 def _keep_existing(options: argparse.Namespace, name: str, outdated: Collection[Path]) -> None:
     files = getattr(options, name, None)
     if not isinstance(files, list):
         if isinstance(files, Path) and files in outdated:
-            raise UserError("nothing that it is made from is there.")
+            raise UserError("none of its inputs is there.")
         return
     found = [file for file in files if file not in outdated and file.exists() and _twin(file).exists()]
     if files and not found:
-        raise UserError("nothing that it is made from is there.")
+        raise UserError("none of its inputs is there.")
     setattr(options, name, found)
 
 
@@ -80,12 +87,16 @@ def _twin(file: Path) -> Path:
     return record if file.suffix == ".npz" and file.parent.parent.name in ("runs", "sweeps") else file
 
 
-def present(spec: Mapping[str, Any], results: Path, outdated: Collection[Path]) -> dict[str, Any]:
-    """Return the specification of a report without the experiments, findings, jobs and audits that are not there."""
+def present(spec: Mapping[str, Any], results: Path, outdated: Collection[Path]) -> tuple[dict[str, Any], list[str]]:
+    """Return the specification of a report without what is not there, and sentences on what it leaves out for that.
+
+    These are experiments without table or figure, findings without one of their figures, the tables of privacy, and
+    jobs and audits.
+    """
 
     def there(*places: str) -> bool:
-        files = [results / f"{place}.json" for place in places]
-        return all(file.exists() and file not in outdated for file in files)
+        records = [results / f"{place}.json" for place in places]
+        return all(record not in outdated and _trusted(record) for record in records)
 
     folders = {"curves": "runs", "sweeps": "sweeps"}
     experiments = [
@@ -99,12 +110,27 @@ def present(spec: Mapping[str, Any], results: Path, outdated: Collection[Path]) 
         for paper, figures in spec["findings"].items()
         if there(f"tables/{paper.lower()}_findings", *(f"figures/{name}" for name in figures))
     }
-    return {
+    privacy = there("privacy/certificates", "privacy/audit")
+    lost = [entry["name"] for entry in spec["experiments"] if entry["name"] not in kept]
+    lost += [f"the findings on {paper}" for paper in spec["findings"] if paper not in findings]
+    lost += [] if privacy else ["certificates and audits"]
+    found = {
         **spec,
         "experiments": [{**entry, "parts": [part for part in entry["parts"] if part in kept]} for entry in experiments],
         "findings": findings,
+        "privacy": privacy,
         "audits": [name for name in spec["audits"] if there(f"privacy/audits/{name}")],
     }
+    return found, [f"Not in the report: {', '.join(lost)}."] if lost else []
+
+
+def _trusted(record: Path) -> bool:
+    """Whether a record is there and as it was written, with the files beside it that it lists."""
+    try:
+        digests.check_files(read_record(record), record)
+    except UserError:
+        return False
+    return True
 
 
 def _remove(files: Sequence[Path]) -> None:
@@ -128,6 +154,7 @@ def salvage_file(spec: Path) -> None:
     if written:
         where = f", among them {reports[0]}" if reports else ""
         print(
-            f"dprepro: Made from what is there, and marked incomplete: {len(written)} files{where}. "
-            "The same command tries the failed jobs again and makes these files anew."
+            f"dprepro: Made from what is there, and marked incomplete: {len(written)} "
+            f"{'file' if len(written) == 1 else 'files'}{where}. Once what is said above is mended, the same command "
+            "tries the failed jobs again and makes these files anew."
         )

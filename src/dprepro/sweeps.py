@@ -209,6 +209,11 @@ def value_at_zero(metric: str, optimum: Mapping[str, Any]) -> float:
     return float(optimum.get(f"{metric.lower().replace(' ', '_')}_at_zero", float("nan")))
 
 
+def sweep_spec(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the specification of a sweep from its record, which holds each point beside its results."""
+    return {**record["job"], "points": [point["point"] for point in record["points"]]}
+
+
 def optimum_name(spec: Mapping[str, Any]) -> str:
     """Return the name under which the optima of a job's points are kept; methods on the same points share it."""
     points = json.dumps([_optimum_point(point) for point in spec["points"]], sort_keys=True)

@@ -19,8 +19,9 @@ from typing import Any
 from dprepro import digests
 from dprepro.algorithms import get_algorithm
 from dprepro.errors import RunFailed, UserError
-from dprepro.files import jsonable, read_arrays, read_publication, read_record, read_result, unsealed
+from dprepro.files import check_job, jsonable, read_arrays, read_publication, read_record, read_result, unsealed
 from dprepro.privacy.certificate import certify, check_certificate
+from dprepro.sweeps import optimum_name, sweep_spec
 
 # What a certificate says that follows from its plan; numbers may differ by this much on another machine.
 _STATED = (
@@ -137,10 +138,16 @@ def _recorded(found: Verified, path: Path) -> None:
     _check_made_by(path, read_record(path, "made_by")["made_by"])
 
 
+def _audit(found: Verified, path: Path) -> None:
+    record = read_record(path, "job", "made_by")
+    _check_made_by(path, record["made_by"])
+    check_job(path, record["job"])
+
+
 def _plan(found: Verified, path: Path) -> None:
     record = read_record(path, "job", "plan", "certificate", "refused", "made_from")
     found.follow(path, f"datasets/{record['job']['dataset']}.json", record["made_from"]["dataset"])
-    _check_job(found, path, record["job"])
+    check_job(path, record["job"])
     beside = path.with_suffix(".certificate.json")
     certificate = read_record(beside, "made_from")
     stated = {key: value for key, value in unsealed(certificate).items() if key != "made_from"}
@@ -162,7 +169,7 @@ def _run(found: Verified, path: Path) -> None:
     if dataset in found.known and record["dataset"] != read_record(found.folder / dataset):
         raise UserError(f"The run {path} does not state the facts of {found.folder / dataset}; {digests.AGAIN}.")
     read_result(path.with_suffix(".npz"), record=record)
-    _check_job(found, path, record["job"])
+    check_job(path, record["job"])
     if not record["refused"] and plan not in found.known:
         _check_certificate(found, path, record)
     job = record["job"]
@@ -172,8 +179,8 @@ def _run(found: Verified, path: Path) -> None:
 def _sweep(found: Verified, path: Path) -> None:
     record = read_record(path, "job", "points", "made_from", "provenance")
     read_result(path.with_suffix(".npz"), record=record)
-    spec = _sweep_spec(record)
-    _check_job(found, path, spec)
+    spec = sweep_spec(record)
+    check_job(path, spec)
     if "optima" in record["made_from"]:
         found.follow(path, _optima_place(spec), record["made_from"]["optima"])
     for point in record["points"]:
@@ -185,46 +192,32 @@ def _sweep(found: Verified, path: Path) -> None:
 
 
 def _collected(found: Verified, path: Path) -> None:
-    from dprepro.stages.collect import read_collected
+    from dprepro.stages.collect import read_collected, sources
 
     _, metadata = read_collected(path)
     _check_made_by(path, metadata["made_by"])
     found.incomplete += metadata["incomplete"]
-    for kind, made_from in metadata["made_from"].items():
-        for name, digest in made_from.items():
-            found.follow(path, _SOURCES[kind].format(experiment=path.stem, name=name), digest)
-
-
-_SOURCES = {
-    "runs": "runs/{experiment}/{name}.json",
-    "sweeps": "sweeps/{experiment}/{name}.json",
-    "optima": "optima/{experiment}/{name}.npz",
-    "data": "data/{name}.parquet",
-}
+    for place, digest in sources(path, metadata).items():
+        found.follow(path, place, digest)
 
 
 def _published(found: Verified, path: Path) -> None:
     record = read_publication(path)
     _check_made_by(path, record["made_by"])
-    made_from = record["made_from"].get("data")
-    # Figures of findings are drawn from the findings of their paper.
-    names = (path.stem, f"{path.stem.split('_')[0]}_findings")
-    if made_from and made_from not in {found.known.get(f"data/{name}.parquet") for name in names}:
-        raise UserError(
-            f"The files of {path} were made from a collected table with the digest {made_from[:12]}, which is not that "
-            f"of {found.folder / 'data' / path.stem}.parquet; {digests.AGAIN}."
-        )
+    if digest := record["made_from"].get("data"):
+        # Figures of findings are drawn from the findings of their paper.
+        places = [f"data/{name}.parquet" for name in (path.stem, f"{path.stem.split('_')[0]}_findings")]
+        place = next((place for place in places if (found.folder / place).exists()), places[0])
+        other = next((known for known, sealed in found.known.items() if sealed == digest), place)
+        if other not in places:
+            raise UserError(f"The files of {path} were made from {other}, not from {place}; {digests.AGAIN}.")
+        found.follow(path, place, digest)
 
 
 def _privacy(found: Verified, path: Path) -> None:
     record = read_publication(path)
-    known = set(found.known.values())
-    for name, digest in [*record["made_from"]["plans"].items(), *record["made_from"]["audits"].items()]:
-        if digest not in known:
-            raise UserError(
-                f"The files of {path} were made from {name} with the digest {digest[:12]}, which is not in "
-                f"{found.folder}; {digests.AGAIN}."
-            )
+    for place, digest in [*record["made_from"]["plans"].items(), *record["made_from"]["audits"].items()]:
+        found.follow(path, f"{place}.json", digest)
 
 
 def _report(found: Verified, path: Path) -> None:
@@ -247,7 +240,7 @@ _KINDS: tuple[tuple[str, str, Callable[[Verified, Path], None]], ...] = (
     ("plans", "plans/*/*.json", _plan),
     ("runs", "runs/*/*.json", _run),
     ("sweeps", "sweeps/*/*.json", _sweep),
-    ("audits", "privacy/audits/*.json", _recorded),
+    ("audits", "privacy/audits/*.json", _audit),
     # Twice: the table of a paper is collected from those of its rows, which must be known before.
     ("", "data/*.parquet", _sealed),
     ("collected tables", "data/*.parquet", _collected),
@@ -256,15 +249,6 @@ _KINDS: tuple[tuple[str, str, Callable[[Verified, Path], None]], ...] = (
     ("privacy tables", "privacy/*.json", _privacy),
     ("reports", "report.html", _report),
 )
-
-
-def _check_job(found: Verified, path: Path, spec: Mapping[str, Any]) -> None:
-    """Raise `UserError` if a result is of another configuration than the one that last wrote to the folder."""
-    job = found.folder / "jobs" / spec["experiment"] / f"{spec['job']}.json"
-    if not job.exists():
-        return
-    if unsealed(read_record(job)) != jsonable(spec):
-        raise UserError(f"The result {path} is of another configuration than {job}: run snakemake again.")
 
 
 def _check_sources(path: Path, record: Mapping[str, Any], stage: str, **names: str) -> None:
@@ -278,7 +262,10 @@ def _check_made_by(path: Path, made_by: Mapping[str, str]) -> None:
 
     names = {key: value for key, value in made_by.items() if key != "digest"}
     if code(**names) != made_by["digest"]:
-        raise UserError(f"The result {path} was made by another version of the sources: run snakemake again.")
+        raise UserError(
+            f"The result {path} was made by another version of the sources: run snakemake again, or "
+            "remove it if no job of the configuration makes it."
+        )
 
 
 def _check_certificate(found: Verified, path: Path, record: Mapping[str, Any]) -> None:
@@ -326,13 +313,7 @@ def _same(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _sweep_spec(record: Mapping[str, Any]) -> dict[str, Any]:
-    return {**record["job"], "points": [point["point"] for point in record["points"]]}
-
-
 def _optima_place(spec: Mapping[str, Any]) -> str:
-    from dprepro.sweeps import optimum_name
-
     return f"optima/{spec['experiment']}/{optimum_name(spec)}.json"
 
 
@@ -362,7 +343,7 @@ def _repeat(found: Verified, path: Path, out: Path) -> None:
         return
     from dprepro.stages.sweep import run_sweep
 
-    spec = _sweep_spec(record)
+    spec = sweep_spec(record)
     optima = found.folder / _optima_place(spec) if record["made_from"] else None
     run_sweep(spec, optima, out, record["provenance"]["sources"])
 

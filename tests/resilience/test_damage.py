@@ -48,7 +48,7 @@ REPORT = {
             "optima": [],
         }
     ],
-    "findings": {}, "audits": [ALGORITHM], "seed": 5, "absent": [], "changed": [],
+    "findings": {}, "privacy": True, "audits": [ALGORITHM], "seed": 5, "absent": [], "changed": [],
 }  # fmt: skip
 
 

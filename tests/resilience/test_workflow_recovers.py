@@ -101,6 +101,57 @@ def test_a_crash_costs_its_own_rows_and_the_next_call_makes_the_rest(ready: Tiny
     assert verify(ready.results).incomplete == []
 
 
+def flip(path: Path) -> None:
+    """Change one bit in the middle of a file, and leave its time as it is."""
+    times = path.stat()
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+REPORTED = """
+audit: {algorithms: [dp_gd], replicates: 200, delta: 0.001, settings: [{variant: certified, epsilon: [1]}]}
+"""
+
+
+@pytest.mark.parametrize("what", ["the stage privacy", "a run", "a plan"])
+def test_whatever_fails_the_report_is_made_of_the_rest(what: str, ready: Tiny) -> None:
+    config = ready.folder / CONFIG
+    config.write_text(config.read_text() + REPORTED)
+    assert ready.snakemake("report", config=CONFIG).code == 0
+    if what == "the stage privacy":
+        ready.edit(
+            "stages/privacy.py",
+            lambda text: text.replace("    planned = ", "    raise OSError('planted')\n    planned = "),
+        )
+        outcome = ready.snakemake("report", config=CONFIG)
+    else:
+        damaged = next(iter(ready.files(f"{what.removeprefix('a ')}s/*/dp-gd-short*[!e].json").values()))
+        flip(damaged)
+        for path in ready.files("data/*").values():
+            path.unlink()
+        (ready.results / "privacy/certificates.csv").unlink()
+        outcome = ready.snakemake("report", config=CONFIG)
+    assert outcome.code == 1, outcome.text
+    report = (ready.results / "report.html").read_text(encoding="utf-8")
+    assert 'class="incomplete"' in report
+    assert ("The certificates and audits are missing" in report) == (what == "the stage privacy")
+    if what == "the stage privacy":
+        assert any("planted" in sentence for sentence in outcome.sentences)
+        assert methods_in(ready) == RUNS
+        ready.edit("stages/privacy.py", lambda text: text.replace("    raise OSError('planted')\n", ""))
+    else:
+        assert any(f"{damaged.name} was changed after it was written" in sentence for sentence in outcome.sentences)
+        assert methods_in(ready) == RUNS - (what == "a run")
+        assert len(pd.read_csv(ready.results / "privacy/certificates.csv")) == RUNS - (what == "a plan")
+        damaged.unlink()
+    outcome = ready.snakemake("report", config=CONFIG)
+    assert outcome.code == 0, outcome.text
+    assert 'class="incomplete"' not in (ready.results / "report.html").read_text(encoding="utf-8")
+    assert verify(ready.results).problems == []
+
+
 def test_runs_from_before_an_edit_are_not_shown_where_their_job_could_not_start(ready: Tiny) -> None:
     """The plan of one method fails in every run: its old result is still there, of another seed than the others."""
     old = {path: path.read_bytes() for path in ready.files("runs/*/dp-svrg-bb*").values()}
@@ -222,7 +273,7 @@ def test_a_full_disk_is_named_and_with_more_space_the_run_goes_on(tiny: Tiny, ma
     command = shlex.join(tiny.command(TABLE, config=CONFIG))
     (tiny.folder / "results").mkdir()
     script = f"""
-        mount -t tmpfs -o size=48k tmpfs results
+        mount -t tmpfs -o size=176k tmpfs results
         {command} > full.txt 2>&1; echo "code $?" >> full.txt
         mount -o remount,size=50m results
         {command} > space.txt 2>&1; echo "code $?" >> space.txt

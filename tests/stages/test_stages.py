@@ -21,7 +21,7 @@ from dprepro.stages.certify import certify_job
 from dprepro.stages.collect import TIMING_COLUMNS, collect, read_collected, run_rows
 from dprepro.stages.dataset import prepare
 from dprepro.stages.optimum import solve_exactly
-from dprepro.stages.privacy import audit_rows, certificate_rows
+from dprepro.stages.privacy import audit_rows, certificate_rows, read_audit, read_certified
 from dprepro.stages.run import run_job
 
 DATASET = {"name": "synthetic_logistic", "rows": 400, "seed": 3, "parameters": {"features": 5}}
@@ -92,11 +92,11 @@ def test_certificates_and_audits_state_the_floating_point_type_and_the_threads(f
     spec = {"algorithm": "dp_gd", "settings": [setting], "delta": 1e-3, "replicates": 1000, "seed": 1, "device": "cpu"}
     audit_algorithm(spec, tmp_path / "audit.json")
     assert read_json(tmp_path / "audit.json")["provenance"]["threads"] == 1
-    audits = audit_rows([tmp_path / "audit.json"])
+    audits = audit_rows([read_audit(tmp_path / "audit.json")])
     plan = folder / "single.plan.json"
     certify_job(job("a", 1.0, {"T": 5}) | {"dtype": "float32"}, folder / "small.json", plan)
     assert list(audits["dtype"]) == ["float64"]
-    assert list(certificate_rows([plan], audits)["dtype"]) == ["float32"]
+    assert list(certificate_rows([read_certified(plan)], audits)["dtype"]) == ["float32"]
 
 
 def test_rerunning_a_job_writes_the_same_bytes(finished, tmp_path):
@@ -263,7 +263,7 @@ def test_a_refused_setting_and_a_solver_that_does_not_end_are_rows_with_their_re
     caption = (tmp_path / "f.md").read_text()
     assert caption.count("did not reach the minimi") == 1
     assert "Without a result: " in caption
-    plans = [tmp_path / "few.plan.json", tmp_path / "slow.plan.json"]
+    plans = [read_certified(tmp_path / f"{entry}.plan.json") for entry in ("few", "slow")]
     audits = pd.DataFrame(columns=["algorithm", "variant", "epsilon_claimed", "delta", "epsilon_audited"])
     assert len(certificate_rows(plans, audits)) == 1, "the plan that was refused has no certificate"
     with pytest.raises(UserError, match="every setting was refused"):
@@ -347,11 +347,13 @@ def test_a_run_without_an_optimum_is_a_gap_and_the_others_stay(finished, tmp_pat
     out = tmp_path / "table.parquet"
     with pytest.raises(UserError, match="on the dataset gone, which has no optimum"):
         collect([*finished[3], lost], {"small": finished[2]}, out)
-    further = ["Run lost-1.0 of wyx17_fig1: its optimum is missing."]
-    assert collect([*finished[3], lost], {"small": finished[2]}, out, ["an optimum failed"]) == further
+    gaps = ["an optimum failed"]
+    collect([*finished[3], lost], {"small": finished[2]}, out, gaps)
+    assert len(gaps) == 2
+    assert "on the dataset gone, which has no optimum" in gaps[1]
     frame, metadata = read_collected(out)
     assert set(frame["dataset"]) == {"small"}
-    assert metadata["incomplete"] == ["an optimum failed", *further]
-    with pytest.raises(UserError, match="The optima of all runs of wyx17_fig1 are missing"):
-        collect([lost], {"small": finished[2]}, tmp_path / "none.parquet", ["an optimum failed"])
+    assert metadata["incomplete"] == gaps
+    with pytest.raises(UserError, match="Of no run there is a result that can be trusted"):
+        collect([lost], {"small": finished[2]}, tmp_path / "none.parquet", gaps)
     assert not (tmp_path / "none.parquet").exists()

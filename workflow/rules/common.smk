@@ -144,6 +144,7 @@ def job_files():
     """Return the specifications that jobs read from files, by the names of these."""
     specs = {f"jobs/{experiment}/{job.id}": dict(job.spec) for (experiment, _), job in (JOBS | SWEEPS).items()}
     specs |= {f"jobs/optima/{experiment}/{name}": spec for (experiment, name), spec in OPTIMA.items()}
+    specs |= {f"jobs/audits/{name}": spec for name, spec in AUDITS.items()}
     specs |= {"jobs/report": report_spec()}
     return {f"{RESULTS}/{place}.json": spec for place, spec in specs.items()}
 
@@ -197,6 +198,7 @@ def report_spec():
     return {
         "experiments": experiments,
         "findings": {paper.upper(): [f"{paper}_{figure}" for figure in FINDINGS[paper]] for paper in FOUND},
+        "privacy": True,
         "audits": list(AUDITS),
         "seed": config["seed"],
         "absent": [name for name in experiment_names() if name not in EXPERIMENTS],

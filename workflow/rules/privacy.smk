@@ -13,12 +13,13 @@ rule audit_algorithm:
         mem_mb=growing(2000),
         gpu=GPUS,
     params:
-        spec=lambda wildcards: shlex.quote(json.dumps(AUDITS[wildcards.algorithm], sort_keys=True)),
+        job=f"{RESULTS}/jobs/audits/{{algorithm}}.json",
+        spec=lambda wildcards: of_value(jsonable(AUDITS[wildcards.algorithm])),
         code=lambda wildcards: code("audit", algorithm=wildcards.algorithm),
     message:
         "Auditing {wildcards.algorithm}"
     shell:
-        "python -m dprepro audit-stage --spec {params.spec} --out {output:q} > {log:q} 2>&1"
+        "python -m dprepro audit-stage --spec {params.job:q} --out {output:q} > {log:q} 2>&1"
 
 
 rule privacy_tables:

@@ -17,10 +17,10 @@ def draw(target: str, data: Path, out: Path) -> None:
     from dprepro.figures import nothing, style
     from dprepro.files import write_publication, write_text
     from dprepro.origin import incomplete_lines
-    from dprepro.stages.collect import read_collected
+    from dprepro.stages.collect import read_current
     from dprepro.workflow import made_by
 
-    frame, metadata = read_collected(data)
+    frame, metadata = read_current(data)
     module = module_for(__name__, target, metadata["kind"]) if nothing.has_results(frame) else nothing
     with style.applied():
         drawn, caption = module.figure(frame, metadata)

@@ -109,8 +109,18 @@ class Contents:
     made_from: Mapping[str, str]
     experiments: Sequence[Experiment]
     findings: Mapping[str, Findings]
-    privacy: Privacy
+    privacy: Privacy | None
     errata: Mapping[str, Errata]
+
+    @property
+    def certificates(self) -> Sequence[Row]:
+        """All certificates; none if their table is missing."""
+        return self.privacy.certificates if self.privacy else ()
+
+    @property
+    def audits(self) -> Sequence[Row]:
+        """All audits; none if their table is missing."""
+        return self.privacy.audits if self.privacy else ()
 
     @property
     def papers(self) -> list[str]:

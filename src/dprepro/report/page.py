@@ -68,7 +68,8 @@ def _main(contents: Contents) -> Html:
         details("How to read the verdicts", tag("p", _HOW_TO_READ)),
         *(_in_words(contents, paper) for paper in contents.papers),
     ]
-    private = overview(contents.privacy, lambda experiment: papers.get(experiment, ""))
+    missing = tag("p", "The certificates and audits are missing: see above.")
+    private = overview(contents.privacy, lambda experiment: papers.get(experiment, "")) if contents.privacy else missing
     return tag(
         "main",
         tag("section", *summary, id="summary"),
@@ -96,7 +97,7 @@ def _paper(contents: Contents, paper: str) -> Html:
         *(_experiment(experiment, parts.get(experiment.name, "")) for experiment in contents.of(paper)),
         *_findings(contents, paper),
         tag("h3", "Certificates"),
-        certificates(paper_certificates(contents, paper), contents.privacy.audits, name),
+        certificates(paper_certificates(contents, paper), contents.audits, name),
         tag("h3", "Errata and decisions"),
         *_errata(errata, paper),
         tag("h3", "Provenance"),

@@ -32,7 +32,11 @@ _COSTS = (
 def all_jobs(contents: Contents) -> list[Job]:
     """Return every job of the report."""
     own = [job for experiment in contents.experiments for job in experiment.jobs]
-    return [*own, *(job for found in contents.findings.values() for job in found.jobs), *contents.privacy.jobs]
+    return [
+        *own,
+        *(job for found in contents.findings.values() for job in found.jobs),
+        *(contents.privacy.jobs if contents.privacy else ()),
+    ]
 
 
 def paper_jobs(contents: Contents, paper: str) -> list[Job]:
@@ -44,7 +48,7 @@ def paper_jobs(contents: Contents, paper: str) -> list[Job]:
 def paper_certificates(contents: Contents, paper: str) -> list[Row]:
     """Return the certificates of a paper's runs."""
     names = {experiment.name for experiment in contents.of(paper)}
-    return [row for row in contents.privacy.certificates if row["experiment"] in names]
+    return [row for row in contents.certificates if row["experiment"] in names]
 
 
 def incomplete(contents: Contents) -> Html:

@@ -37,4 +37,5 @@ def audit_algorithm(spec: Mapping[str, Any], out: Path) -> None:
     own = own_files("audit", algorithm=spec["algorithm"])
     provenance = {**commit(), **machine(), "threads": threads, **own}
     sources = made_by("audit", algorithm=spec["algorithm"])
-    write_record(out, {"rows": rows, "made_by": sources, "provenance": provenance, "cost": own_cost()})
+    content = {"job": dict(spec), "rows": rows, "made_by": sources, "provenance": provenance, "cost": own_cost()}
+    write_record(out, content)

@@ -1,14 +1,15 @@
 """Stage `collect`: the runs of one experiment as one tidy table.
 
 A row per replicate and checkpoint for curves, a row per replicate and point for sweeps. What is collected must be
-sealed, and every certificate that of its plan, its epsilon confirmed where that has a closed form. `gaps` are sentences
-on what is missing: the table is then marked `incomplete`.
+sealed and of the job that the workflow asked for, and every certificate that of its plan, its epsilon confirmed where
+that has a closed form. `gaps` are sentences on what is missing: the table is then marked `incomplete`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,10 @@ import pandas as pd
 
 from dprepro import digests, labels
 from dprepro.errors import UserError
-from dprepro.files import atomic_path, jsonable, read_arrays, read_record, read_result
+from dprepro.files import atomic_path, check_job, each_trusted, jsonable, read_arrays, read_record, read_result
 from dprepro.metrics import RETURNED
 from dprepro.privacy.certificate import check_certificate
-from dprepro.sweeps import bounds_metric, value_at_zero
+from dprepro.sweeps import bounds_metric, sweep_spec, value_at_zero
 from dprepro.workflow import made_by
 
 # What a figure or table says of its origin; taken from the runs, equal for equal runs.
@@ -35,48 +36,60 @@ TIMING_COLUMNS = ("seconds",)
 NOT_FINITE = "not finite"
 
 
-def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: Sequence[str] = ()) -> list[str]:
+@dataclass(frozen=True)
+class _Run:
+    """A run that can be trusted, with its optimum: without rows there is a reason why it has no result."""
+
+    record: dict[str, Any]
+    optimum: str
+    reason: str
+    rows: pd.DataFrame | None
+
+
+def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: list[str] | None = None) -> None:
     """Write the table of all `runs`; `optima` maps a dataset key to the file of its optimum.
 
-    A run without a result has no rows: `refused` in the metadata says why. With `gaps`, after a job has failed, a run
-    whose optimum is missing is one more gap; these further gaps are returned.
+    A run without a result has no rows: `refused` in the metadata says why. After a job has failed, `gaps` are sentences
+    on what is missing: runs that cannot be trusted or whose optimum is missing are left out and added to them.
     """
-    frames, origins, datasets, own = [], [], {}, []
-    made_from: dict[str, dict[str, str]] = {"runs": {}, "optima": {}}
-    refused: list[dict[str, Any]] = []
-    missing: list[str] = []
-    for path in runs:
-        place = path.with_suffix(".json")
-        record = read_record(place, *_RUN_KEYS)
-        key = record["job"]["dataset"]
-        if gaps and key not in optima:
-            missing.append(f"Run {record['job']['job']} of {record['job']['experiment']}: its optimum is missing.")
-            continue
-        made_from["runs"][record["job"]["job"]] = record["digest"]
-        made_from["optima"][key], optimum = _optimum(optima, key, record, place)
-        origins.append({key: record["provenance"][key] for key in _ORIGIN})
-        own += record["provenance"].get("extensions", [])
-        datasets[key] = record["dataset"]
-        reason = record["refused"] or str(optimum["failed"])
-        if reason:
-            refused.append(_refused(record, reason))
-            continue
-        check_certificate(record["certificate"], record["plan"], str(place))
-        frames.append(run_rows(record, read_result(path, *_RUN_ARRAYS, record=record), optimum))
-    if not datasets:
-        raise UserError(f"The optima of all runs of {record['job']['experiment']} are missing: make them again.")
+    found = [*each_trusted(runs, lambda path: _read_run(path, optima), gaps)]
+    if not found:
+        raise UserError("Of no run there is a result that can be trusted, with its optimum: make them again.")
+    records = [run.record for run in found]
+    job = records[0]["job"]
     metadata = {
         "kind": "curves",
-        "paper": record["job"]["paper"],
-        "title": record["job"]["title"],
-        "problem": {key: record["job"][key] for key in ("loss", "regularizer", "constraint")},
-        "origins": sorted({json.dumps(origin, sort_keys=True) for origin in origins}),
-        "datasets": datasets,
-        "refused": refused,
-        **_own_files(own),
+        "paper": job["paper"],
+        "title": job["title"],
+        "problem": {key: job[key] for key in ("loss", "regularizer", "constraint")},
+        "datasets": {record["job"]["dataset"]: record["dataset"] for record in records},
+        "refused": [_refused(run.record, run.reason) for run in found if run.reason],
+        **_origins(records),
     }
-    write_collected(frames, metadata, out, made_from=made_from, made_by=made_by("collect"), gaps=[*gaps, *missing])
-    return missing
+    made_from = {
+        "runs": {record["job"]["job"]: record["digest"] for record in records},
+        "optima": {run.record["job"]["dataset"]: run.optimum for run in found},
+    }
+    frames = [run.rows for run in found if run.rows is not None]
+    write_collected(frames, metadata, out, made_from=made_from, made_by=made_by("collect"), gaps=gaps or ())
+
+
+def _read_run(path: Path, optima: Mapping[str, Path]) -> _Run:
+    place = path.with_suffix(".json")
+    record = read_record(place, *_RUN_KEYS)
+    check_job(place, record["job"])
+    digest, optimum = _optimum(optima, record["job"]["dataset"], record, place)
+    if reason := record["refused"] or str(optimum["failed"]):
+        return _Run(record, digest, reason, None)
+    check_certificate(record["certificate"], record["plan"], str(place))
+    return _Run(record, digest, "", run_rows(record, read_result(path, *_RUN_ARRAYS, record=record), optimum))
+
+
+def _origins(records: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Return what made the results, each origin once, and the user's own files that took part, if any."""
+    origins = {json.dumps({key: record["provenance"][key] for key in _ORIGIN}, sort_keys=True) for record in records}
+    own = (file for record in records for file in record["provenance"].get("extensions", []))
+    return {"origins": sorted(origins), **_own_files(own)}
 
 
 def _optimum(
@@ -118,52 +131,62 @@ def _own_files(found: Iterable[Mapping[str, str]]) -> dict[str, list[Any]]:
     return {"extensions": [{"file": file, "sha256": sha256} for file, sha256 in files]} if files else {}
 
 
-def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path, gaps: Sequence[str] = ()) -> None:
-    """Write the table of all sweeps in `runs`; `claims` is what the experiment says of its methods and problems."""
-    frames, origins, own = [], [], []
-    datasets: dict[str, Any] = {}
-    made_from: dict[str, str] = {}
-    for path in runs:
-        place = path.with_suffix(".json")
-        record = read_record(place, "job", "points", "thresholds", "provenance", "made_from")
-        for point in record["points"]:
-            if not point["refused"]:
-                check_certificate(point["certificate"], point["plan"], str(place))
-        frames.append(sweep_rows(record, read_result(path, "value", "final_objective", record=record)))
-        made_from[record["job"]["job"]] = record["digest"]
-        origins.append({key: record["provenance"][key] for key in _ORIGIN})
-        own += record["provenance"].get("extensions", [])
-        datasets |= {point["dataset"]["name"]: point["dataset"] for point in record["points"]}
+def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path, gaps: list[str] | None = None) -> None:
+    """Write the table of all sweeps in `runs`; `claims` is what the experiment says of its methods and problems.
+
+    After a job has failed, sweeps that cannot be trusted are left out and added to `gaps`.
+    """
+    found = [*each_trusted(runs, _read_sweep, gaps)]
+    if not found:
+        raise UserError("Of no sweep there is a result that can be trusted: make them again.")
+    records = [record for record, _ in found]
     metadata = {
         "kind": "sweeps",
-        "paper": record["job"]["paper"],
-        "title": record["job"]["title"],
-        "origins": sorted({json.dumps(origin, sort_keys=True) for origin in origins}),
-        "datasets": datasets,
-        **_own_files(own),
+        "paper": records[0]["job"]["paper"],
+        "title": records[0]["job"]["title"],
+        "datasets": {point["dataset"]["name"]: point["dataset"] for record in records for point in record["points"]},
+        **_origins(records),
         **claims,
     }
-    write_collected(frames, metadata, out, made_from={"sweeps": made_from}, made_by=made_by("collect"), gaps=gaps)
+    made_from = {"sweeps": {record["job"]["job"]: record["digest"] for record in records}}
+    frames = [frame for _, frame in found]
+    write_collected(frames, metadata, out, made_from=made_from, made_by=made_by("collect"), gaps=gaps or ())
 
 
-def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path, gaps: Sequence[str] = ()) -> None:
-    """Write the collected tables of several sweep experiments, the rows of a paper's table, as one."""
-    frames, parts = [], {}
-    for path in data:
-        frame, metadata = read_collected(path)
-        frames.append(frame)
-        parts[path.stem] = metadata
+def _read_sweep(path: Path) -> tuple[dict[str, Any], pd.DataFrame]:
+    place = path.with_suffix(".json")
+    record = read_record(place, "job", "points", "thresholds", "provenance", "made_from")
+    check_job(place, sweep_spec(record))
+    for point in record["points"]:
+        if not point["refused"]:
+            check_certificate(point["certificate"], point["plan"], str(place))
+    return record, sweep_rows(record, read_result(path, "value", "final_objective", record=record))
+
+
+def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path, gaps: list[str] | None = None) -> None:
+    """Write the collected tables of several sweep experiments, the rows of a paper's table, as one.
+
+    After a job has failed, tables that cannot be trusted are left out and added to `gaps`.
+    """
+    found = {path.stem: (frame, here) for path, frame, here in each_trusted(data, _read_part, gaps)}
+    if not found:
+        raise UserError(f"Of {paper}'s {title} there is no part that can be trusted: make them again.")
+    parts = {name: here for name, (_, here) in found.items()}
     merged: dict[str, Any] = {"kind": "parts", "paper": paper, "title": title, "parts": parts}
     for key in ("problems", "settings"):
         merged[key] = {f"{part}/{name}": value for part, here in parts.items() for name, value in here[key].items()}
     merged["datasets"] = {name: facts for here in parts.values() for name, facts in here["datasets"].items()}
     merged |= _own_files(one for here in parts.values() for one in here.get("extensions", ()))
     origins = {json.dumps(origin, sort_keys=True) for here in parts.values() for origin in here["origins"]}
+    merged["origins"] = sorted(origins)
     made_from = {"data": {name: here["digest"] for name, here in parts.items()}}
-    gaps = [*gaps, *(f"{name}: {gap}" for name, here in parts.items() for gap in here["incomplete"])]
-    write_collected(
-        frames, merged | {"origins": sorted(origins)}, out, made_from=made_from, made_by=made_by("collect"), gaps=gaps
-    )
+    incomplete = [*(gaps or ()), *(f"{name}: {gap}" for name, here in parts.items() for gap in here["incomplete"])]
+    frames = [frame for frame, _ in found.values()]
+    write_collected(frames, merged, out, made_from=made_from, made_by=made_by("collect"), gaps=incomplete)
+
+
+def _read_part(path: Path) -> tuple[Path, pd.DataFrame, dict[str, Any]]:
+    return path, *read_collected(path)
 
 
 def write_collected(
@@ -217,6 +240,37 @@ def read_collected(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         raise UserError(f"The table {path} cannot be read ({reason}): remove it and make it again.") from None
     digests.check_name(path, metadata.get("file"))
     return frame, metadata | {"digest": digest}
+
+
+# Where the files are that a collected table is made from, in the folder of results.
+SOURCES = {
+    "runs": "runs/{experiment}/{name}.json",
+    "sweeps": "sweeps/{experiment}/{name}.json",
+    "optima": "optima/{experiment}/{name}.npz",
+    "data": "data/{name}.parquet",
+}
+
+
+def sources(path: Path, metadata: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digest of each file that a collected table was made from, by its place in the folder of results."""
+    return {
+        SOURCES[kind].format(experiment=path.stem, name=name): digest
+        for kind, made_from in metadata["made_from"].items()
+        for name, digest in made_from.items()
+    }
+
+
+def read_current(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Return a collected table as `read_collected` does; a `UserError` if results beside it are not those it has."""
+    frame, metadata = read_collected(path)
+    for place, expected in sources(path, metadata).items():
+        source = path.absolute().parents[1] / place
+        if source.exists() and (found := digests.stated(source)) != expected:
+            raise UserError(
+                f"The table {path} was not made from {source} as it is: expected digest {expected[:12]}, found "
+                f"{found[:12]}; {digests.AGAIN}."
+            )
+    return frame, metadata
 
 
 def run_rows(record: Mapping[str, Any], arrays: Mapping[str, np.ndarray], optimum: Mapping[str, Any]) -> pd.DataFrame:

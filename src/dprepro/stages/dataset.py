@@ -49,5 +49,5 @@ def facts_of(data: datasets.Dataset) -> dict[str, Any]:
     special |= {} if population.sphere is None else {"sphere": population.sphere}
     special |= {} if population.rank is None else {"rank": population.rank}
     special |= {} if population.law is None else {"law": dict(population.law)}
-    special |= {} if population.weights is None else {"d": population.weights}
+    special |= {} if population.weights is None else {"d": population.weights, "columns": data.X.shape[1]}
     return {**facts, "n": population.samples, "atoms": data.X.shape[0], **bounds, **special}

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dprepro import digests, escape, labels
+from dprepro import escape, labels
 from dprepro.errors import UserError
-from dprepro.files import read_record, write_publication, write_table, write_text
+from dprepro.files import check_job, each_trusted, read_record, write_publication, write_table, write_text
 from dprepro.origin import incomplete_lines
 from dprepro.privacy.certificate import check_certificate
+from dprepro.sweeps import sweep_spec
 from dprepro.tables import markdown_table
 
 
-def audit_rows(files: Sequence[Path]) -> pd.DataFrame:
+@dataclass(frozen=True)
+class Certified:
+    """Plans with certificates that can be trusted: of a single run, or of the points of a sweep."""
+
+    digest: str
+    job: Mapping[str, Any]
+    plans: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
+    single: bool
+
+
+def audit_rows(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
     """Return the rows of all audits."""
-    return pd.DataFrame([row for path in files for row in read_record(path, "rows")["rows"]])
+    return pd.DataFrame([row for record in records for row in record["rows"]])
 
 
-def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFrame:
+def certificate_rows(certified: Iterable[Certified], audits: pd.DataFrame) -> pd.DataFrame:
     """Return one row per certificate, with the audited epsilon of the same algorithm, variant, epsilon and delta.
 
     Audits run on small worst-case data with letters of their own; a plan with unprotected events has no audit.
     """
     rows = []
-    for job, plan, certificate, single in _certified(plans):
+    for job, plan, certificate, single in _each(certified):
         rows.append(
             {
                 "algorithm": plan["algorithm"],
@@ -64,25 +76,53 @@ def certificate_rows(plans: Sequence[Path], audits: pd.DataFrame) -> pd.DataFram
     return merged.drop(columns="single")
 
 
-def _certified(files: Sequence[Path]) -> Iterator[tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]]:
-    """Yield job, plan and certificate of every plan, those of sweeps point by point, and whether it is a single run."""
-    for path in files:
-        record = read_record(path, "job")
-        for point in record.get("points", [record]):
-            if not point["refused"]:
-                check_certificate(point["certificate"], point["plan"], str(path))
-                yield record["job"], point["plan"], point["certificate"], "points" not in record
+def _each(
+    certified: Iterable[Certified],
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any], Mapping[str, Any], bool]]:
+    """Yield job, plan and certificate of every plan, and whether it is a single run."""
+    for one in certified:
+        for plan, certificate in one.plans:
+            yield one.job, plan, certificate, one.single
 
 
-def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path, gaps: Sequence[str] = ()) -> None:
-    """Write certificates and audits into the folder `out` as .csv and .md, each with a figure."""
+def read_certified(path: Path) -> Certified:
+    """Return the plans of a run or sweep; a `UserError` for one that cannot be trusted."""
+    record = read_record(path, "job")
+    single = "points" not in record
+    check_job(path, record["job"] if single else sweep_spec(record))
+    points = [point for point in record.get("points", [record]) if not point["refused"]]
+    for point in points:
+        check_certificate(point["certificate"], point["plan"], str(path))
+    plans = [(point["plan"], point["certificate"]) for point in points]
+    return Certified(record["digest"], record["job"], plans, single)
+
+
+def read_audit(path: Path) -> dict[str, Any]:
+    """Return an audit; a `UserError` for one that cannot be trusted."""
+    record = read_record(path, "rows", "job", "provenance")
+    check_job(path, record["job"])
+    return record
+
+
+def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path, gaps: list[str] | None = None) -> None:
+    """Write certificates and audits into the folder `out` as .csv and .md, each with a figure.
+
+    After a job has failed, plans and audits that cannot be trusted are left out and added to `gaps`.
+    """
     from dprepro.figures import privacy, style
 
-    audited = audit_rows(audits)
-    certified = certificate_rows(plans, audited)
-    origin = f"Made by {_made(audits)}."
-    made_from = {"plans": _digests(plans), "audits": _digests(audits)}
-    incomplete = incomplete_lines({"incomplete": gaps})
+    planned = dict(each_trusted(plans, lambda path: (path, read_certified(path)), gaps))
+    attacked = dict(each_trusted(audits, lambda path: (path, read_audit(path)), gaps))
+    if not attacked:
+        raise UserError("There is no audit that can be trusted: make them again.")
+    audited = audit_rows(attacked.values())
+    certified = certificate_rows(planned.values(), audited)
+    origin = f"Made by {_made(next(iter(attacked.values())))}."
+    made_from = {
+        "plans": {_place(path): one.digest for path, one in planned.items()},
+        "audits": {_place(path): record["digest"] for path, record in attacked.items()},
+    }
+    incomplete = incomplete_lines({"incomplete": gaps or ()})
     for name, frame, title, draw in (
         ("certificates", certified, "Certificates: claimed and accounted epsilon of every run", privacy.certificates),
         ("audit", audited, "Audits: claimed, accounted and proven epsilon", privacy.audits),
@@ -93,12 +133,12 @@ def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path, gaps
         with style.applied():
             style.save(draw(frame), out / f"{name}.png")
         suffixes = ("csv", "md", "png", "pdf", "svg")
-        write_publication(out / name, suffixes, made_from=made_from, incomplete=list(gaps))
+        write_publication(out / name, suffixes, made_from=made_from, incomplete=list(gaps or ()))
 
 
-def _digests(files: Sequence[Path]) -> dict[str, str]:
-    """Return the digest of each file, by the names of its folder and its own."""
-    return {f"{path.parent.name}/{path.stem}": digests.check(path) for path in files}
+def _place(path: Path) -> str:
+    """Return the place of a result in the folder of results, without its suffix."""
+    return "/".join(path.absolute().with_suffix("").parts[-3:])
 
 
 _NOTE = (
@@ -107,8 +147,8 @@ _NOTE = (
 )
 
 
-def _made(audits: Sequence[Path]) -> str:
-    facts = read_record(audits[0], "provenance")["provenance"]
+def _made(audit: Mapping[str, Any]) -> str:
+    facts = audit["provenance"]
     return (
         f"commit {facts['commit'][:12]}, dprepro {facts['dprepro']}, NumPy {facts['numpy']}, Python {facts['python']}"
     )

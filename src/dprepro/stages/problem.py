@@ -72,6 +72,13 @@ def check_data(facts: Mapping[str, Any], arrays: Mapping[str, Any], data: Path) 
             f"The dataset {data} is not as its facts say: expected checksum {facts['checksum'][:12]}, found "
             f"{found[:12]}; {AGAIN}."
         )
+    rows = facts.get("atoms", facts["n"])
+    for name, expected in (("X", (rows, facts.get("columns", facts["d"]))), ("y", (rows,))):
+        if (shape := arrays[name].shape) != expected:
+            raise UserError(
+                f"The dataset {data} is not as its facts say: expected {name} of shape {expected}, found {shape}; "
+                f"{AGAIN}."
+            )
     label_bound = facts["label_bound"] if facts["task"] == "regression" else None
     if broken := broken_bound(arrays["X"], arrays["y"], facts["row_norm"], label_bound):
         raise UserError(f"The dataset {data} is not as its facts say: {broken}; {AGAIN}.")

@@ -52,7 +52,7 @@ def read_contents(spec: Mapping[str, Any], results: Path, errata: Path, gaps: Se
         setting=Setting(seed=spec["seed"], absent=spec["absent"], changed=spec["changed"]),
         experiments=[_experiment(results, entry) for entry in spec["experiments"]],
         findings={paper: _findings(results, paper, figures) for paper, figures in spec["findings"].items()},
-        privacy=_privacy(results, spec["audits"]),
+        privacy=_privacy(results, spec["audits"]) if spec["privacy"] else None,
         errata=read_errata(errata),
     )
 
@@ -63,7 +63,8 @@ def _made_from(spec: Mapping[str, Any], results: Path) -> dict[str, str]:
     places = [f"{folder}/{name}" for name in names for folder in ("tables", "figures")]
     for paper, figures in spec["findings"].items():
         places += [f"tables/{paper.lower()}_findings", *(f"figures/{name}" for name in figures)]
-    return {place: read_publication(results / place)["digest"] for place in (*places, *_PRIVACY_PLACES)}
+    places += _PRIVACY_PLACES if spec["privacy"] else ()
+    return {place: read_publication(results / place)["digest"] for place in places}
 
 
 _PRIVACY_PLACES = ("privacy/certificates", "privacy/audit")

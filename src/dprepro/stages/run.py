@@ -15,7 +15,7 @@ from dprepro.algorithms import get_algorithm
 from dprepro.arrays import blas_threads, get_backend, single_blas_thread
 from dprepro.costs import own_cost
 from dprepro.errors import NotConverged, UserError
-from dprepro.files import read_record, write_arrays, write_record
+from dprepro.files import check_job, read_record, write_arrays, write_record
 from dprepro.peers import versions
 from dprepro.privacy.certificate import check_certificate
 from dprepro.provenance import commit, digest, machine
@@ -35,12 +35,13 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
     started = time.time()
     certified = read_record(plan_file, "job", "plan", "certificate", "refused", "made_from")
     spec, refused = certified["job"], certified["refused"]
+    check_job(plan_file, spec)
     backend = get_backend(dtype=spec["dtype"], configured=spec["device"])
     problem, facts = load_problem(spec, data, backend)
     if facts["digest"] != certified["made_from"]["dataset"]:
         raise UserError(
             f"The plan {plan_file} was made for another dataset than {data}: expected digest "
-            f"{certified['made_from']['dataset'][:12]}, found {facts['digest'][:12]}; remove it and make it again."
+            f"{certified['made_from']['dataset'][:12]}, found {facts['digest'][:12]}; remove both and make them again."
         )
     with single_blas_thread():
         threads = blas_threads()

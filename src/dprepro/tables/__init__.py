@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def write(target: str, data: Path, out: Path) -> None:
     """Write the table `target` from a collected table."""
     from dprepro.files import write_publication, write_table, write_text
-    from dprepro.stages.collect import read_collected
+    from dprepro.stages.collect import read_current
     from dprepro.workflow import made_by
 
-    frame, metadata = read_collected(data)
+    frame, metadata = read_current(data)
     module = module_for(__name__, target, metadata["kind"])
     rows = module.table(frame, metadata)
     above = module.summary(rows, frame, metadata) if hasattr(module, "summary") else ""
