@@ -25,7 +25,7 @@ onerror:
 # One block: a second one would take the place of the first.
 onstart:
     check_device()
-    run_started(workflow, job_files())
+    run_started(workflow)
 
 
 rule all:

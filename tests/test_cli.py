@@ -280,6 +280,7 @@ def make_bad_files(good: Path, folder: Path) -> None:
     (folder / "header.csv").write_bytes(b"a,b,y\n")
     (folder / "narrow.csv").write_bytes(b"y\n1\n-1\n")
     (folder / "ragged.csv").write_bytes(b"a,y\n0.1,1\n0.1,1,7,8\n")
+    (folder / "shifted.csv").write_bytes(b"a,b,y\n0.7,0.1,0.2,1\n0.8,0.1,0.2,-1\n")
     (folder / "binary.csv").write_bytes(bytes(range(128, 256)))
     (folder / "words.csv").write_bytes(b"size,colour,y\n0.1,red,1\n0.2,blue,-1\n")
     (folder / "labels.csv").write_bytes(b"a,y\n0.1,yes\n0.2,no\n")
@@ -311,7 +312,8 @@ BAD_FILES = {
     "header.csv": "has shape (0, 3)",
     "narrow.csv": "has shape (2, 1)",
     "ragged.csv": "cannot be read",
-    "binary.csv": "cannot be read",
+    "binary.csv": "is not UTF-8 text",
+    "shifted.csv": "has records with more fields than names",
     "words.csv": "Column 'colour' of",
     "labels.csv": "y does not hold numbers only",
     "hole.csv": "NaN or infinite value at row 1, column 1",
@@ -510,9 +512,12 @@ def test_what_is_said_of_bad_data_holds_none_of_their_values(run: Run, tmp_path:
 
 def test_a_csv_without_a_line_of_names_is_refused_and_numbered_columns_are_not(run: Run, tmp_path: Path) -> None:
     data = tmp_path / "d.csv"
-    data.write_text("0.5,1\n0.25,-1\n0.125,1\n")
-    outcome = run("solve", "dp_gd", "--data", data, *PRIVACY, *STEPS)
-    assert_refused(outcome, "holds numbers, not the names of columns: put a line of names first.")
+    for line in ("0.5,1", "0.0,0.0,1", "0.5,,1", "0.61,0.25,yes", "a,a"):
+        width = line.count(",")
+        data.write_text(f"{line}\n{'0.25,' * width}-1\n{'0.125,' * width}1\n")
+        outcome = run("solve", "dp_gd", "--data", data, *PRIVACY, *STEPS)
+        assert_refused(outcome, "put a line with a name for each column first.")
+        assert "0.61" not in outcome.err, "values of a record stay private"
     data.write_text("0,1\n0.25,-1\n0.125,1\n")
     assert "column '1' was taken as the label" in run("solve", "dp_gd", "--data", data, *PRIVACY, *STEPS).out
 

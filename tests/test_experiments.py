@@ -421,8 +421,8 @@ def test_a_name_that_nothing_bears_is_refused_before_any_job_starts(
         (("algorithms", "dp-gd", "label"), "{T.real}", "uses {T.real}; use one of"),
         (("algorithms", "dp-gd", "label"), "{eta:d}", "cannot be formatted (Unknown format code 'd'"),
         (("algorithms", "dp-gd", "label"), "{step:g}", "algorithms.dp-gd.label"),
-        (("algorithms", "dp-gd", "label"), "{T:999}", "has the format '999', which asks for too much"),
-        (("algorithms", "dp-gd", "label"), "{T:{eta}}", "asks for too much"),
+        (("algorithms", "dp-gd", "label"), "{T:999}", "has the format '999', whose width or precision exceeds 120"),
+        (("algorithms", "dp-gd", "label"), "{T:{eta}}", "exceeds 120"),
         (("algorithms", "dp-gd", "label"), r"$\nosuch$", "dollar signs"),
     ],
     ids=dotted,
@@ -597,7 +597,7 @@ def test_an_unknown_kind_is_refused(kind: Any, load: Callable[..., Any]) -> None
         (("problems", "logit", "loss"), "logistik", "Unknown loss"),
         (("problems", "logit", "dataset", "name"), "synthetic_logistik", "did you mean 'synthetic_logistic'"),
         (("problems", "logit", "base"), {"n": 100}, "has no epsilon"),
-        (("problems", "logit", "sweeps"), {"colour": [1]}, "has no parameter colour"),
+        (("problems", "logit", "sweeps"), {"colour": [1]}, "has no parameter 'colour'"),
         (("methods", "dp-gd", "problems"), ["probit"], "unknown problem 'probit'"),
         (("methods", "dp-gd", "algorithm"), "dp_gdd", "did you mean 'dp_gd'"),
         (("methods", "dp-gd", "tune"), {"speed": [1]}, "has no parameter 'speed'"),
@@ -605,7 +605,7 @@ def test_an_unknown_kind_is_refused(kind: Any, load: Callable[..., Any]) -> None
         (("methods", "dp-gd", "label"), "DP-GD, T = {T}", "drop the braces"),
         (("methods", "dp-gd", "label"), "DP-GD {{", "drop the braces"),
         (("methods", "dp-gd", "label"), "DP-GD }}", "drop the braces"),
-        (("methods", "dp-gd", "sweeps"), {"colour": [1]}, "has no parameter colour"),
+        (("methods", "dp-gd", "sweeps"), {"colour": [1]}, "has no parameter 'colour'"),
         (("methods", "dp-gd", "base"), {"n": 100.5}, "give whole numbers"),
         (("methods", "dp-gd", "claims", "exponents"), {"N": -2}, "has the axis 'N'"),
         (("methods", "twin"), {"label": "DP-GD", "algorithm": "dp_gd", "variants": ["certified"]}, "rename one"),
@@ -703,7 +703,7 @@ def test_a_family_over_something_that_the_data_do_not_have_is_refused(
     refusal: Callable[[str, dict[str, Any]], str],
 ) -> None:
     text = refusal("sweeps", changed("sweeps", ("problems", "logit", "family"), {"colour": [1]}))
-    assert "'synthetic_logistic' has no parameter colour" in text
+    assert "'synthetic_logistic' has no parameter 'colour'" in text
 
 
 def test_a_delta_that_falls_with_n_needs_an_n(refusal: Callable[[str, dict[str, Any]], str]) -> None:
@@ -833,7 +833,7 @@ def test_a_method_may_have_its_own_values_on_every_problem(load: Callable[..., A
     [
         ({"probit": {"n": [100]}}, "unknown problem 'probit'"),
         ({"logit": {"n": [100.5]}}, "the axis n has the value 100.5"),
-        ({"logit": {"colour": [1]}}, "has no parameter colour"),
+        ({"logit": {"colour": [1]}}, "has no parameter 'colour'"),
         ({"logit": {"n": []}}, "methods.dp-gd.problems"),
     ],
 )

@@ -350,7 +350,7 @@ def test_the_name_of_a_curve_is_not_cut_however_long_it_is(name: str, epsilons: 
     assert "No parameter is tuned" in caption
     assert f"Ends above w = 0 in the mean: {name} (epsilon = 1)." in caption
     assert "time per replicate when 8 run side by side" in caption, "the width of the runs themselves"
-    named = [text for text in found.findobj(Text) if text.get_text() == name]  # type: ignore[attr-defined]
+    named = [text for text in found.findobj(Text) if text.get_text() == style.folded(name)]  # type: ignore[attr-defined]
     assert len(named) == 2
     assert all(text.get_window_extent().x1 <= found.bbox.x1 for text in named)
     assert all(axes.bbox.width > 0.1 * found.bbox.width for axes in found.axes)

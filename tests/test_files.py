@@ -139,7 +139,7 @@ def test_the_real_thing_a_device_without_space(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("below", ["file/result", "file/folder/result"])
 def test_a_path_below_a_regular_file_is_refused(write: Callable[[Path], None], below: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"old")
-    with pytest.raises(UserError, match="Choose another output path"):
+    with pytest.raises(UserError, match="choose another output path"):
         write(tmp_path / below)
     assert (tmp_path / "file").read_bytes() == b"old"
 
@@ -147,7 +147,7 @@ def test_a_path_below_a_regular_file_is_refused(write: Callable[[Path], None], b
 @every_writer
 def test_a_folder_in_the_place_of_the_file_is_refused(write: Callable[[Path], None], tmp_path: Path) -> None:
     (tmp_path / "result").mkdir()
-    with pytest.raises(UserError, match="Choose another output path"):
+    with pytest.raises(UserError, match="choose another output path"):
         write(tmp_path / "result")
     assert os.listdir(tmp_path) == ["result"]
 

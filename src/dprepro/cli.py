@@ -108,7 +108,7 @@ def _add_extensions(parser: Any) -> None:
 
 
 def _add_list(commands: Any) -> None:
-    parser = _add(commands, "list", _list, "list what there is")
+    parser = _add(commands, "list", _list, "list algorithms, datasets, losses, experiments or targets")
     _add_extensions(parser)
     parser.add_argument("what", choices=("algorithms", "datasets", "losses", "experiments", "targets"))
 
@@ -320,7 +320,7 @@ def _gaps(options: argparse.Namespace) -> list[str] | None:
 
 def _count(text: str) -> int:
     if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number >= 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number >= 0")
     return int(text)
 
 

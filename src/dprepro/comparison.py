@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -131,7 +132,7 @@ def read_results(folder: Path) -> Results:
 
     Raises `UserError` for a folder without results, and for files that are not as they were written.
     """
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         raise UserError(f"There is no folder {folder}: give a folder of results, such as results/smoke.")
     tables = [*sorted(folder.glob("tables/*.csv")), *sorted(folder.glob("privacy/*.csv"))]
     data = sorted(folder.glob("data/*.parquet"))

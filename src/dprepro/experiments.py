@@ -216,7 +216,8 @@ def _load(name: str, config: Mapping[str, Any], folder: Path) -> AnyExperiment:
 
 def _check_mathematics(spec: Mapping[str, Any], where: str) -> None:
     """Check what figures would read as mathematics in the titles and labels of an experiment."""
-    texts = {"title": spec["title"]}
+    # As figures draw it.
+    texts = {"title": f"{spec['paper']}: {spec['title']}"}
     for part, key in (("problems", "title"), ("algorithms", "label"), ("methods", "label")):
         texts |= {f"{part}.{name}.{key}": entry[key] for name, entry in spec.get(part, {}).items()}
     for place, text in texts.items():
@@ -361,7 +362,11 @@ def _suggest(name: str, known: Sequence[str]) -> str:
 def _check_curves(spec: Mapping[str, Any], where: str) -> None:
     """Check what a schema cannot know: registered algorithms with their letters, and datasets."""
     _check_problem(spec, f"In {where}")
+    if len(spec["datasets"]) > 1:
+        raise UserError(f"In {where}: datasets has {len(spec['datasets'])} entries, but a figure shows one; keep one.")
     for entry, algorithm in spec["algorithms"].items():
+        if len(spec["variants"]) > 1 and "{variant" not in algorithm["label"]:
+            raise UserError(f"In {where}: algorithms.{entry}.label is that of several variants; add {{variant}} to it.")
         with _left_to_its_jobs():
             _check_method(algorithm, where, f"algorithms.{entry}")
             with _naming(f"In {where}: algorithms.{entry}.parameters"):
@@ -660,3 +665,5 @@ def _check_label(algorithm: Mapping[str, Any], where: str) -> None:
             raise UserError(f"{where} uses {{{name}}}; {_suggest(name, sorted(types))}")
     if problem := labels.format_problem(algorithm["label"], types):
         raise UserError(f"{where} is {algorithm['label']!r}, which {problem}; correct what follows the colon.")
+    if problem := labels.mathematics_problem(labels.sample(algorithm["label"], types)):
+        raise UserError(f"{where} is {algorithm['label']!r}, which {problem}; put no parameter into mathematics.")

@@ -55,7 +55,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise UserError(f"Cannot write {target}: {error.strerror}. Choose a folder you may write to.") from None
         if error.errno in _NO_SUCH_PLACE:
-            raise UserError(f"Cannot write {target}: {error.strerror}. Choose another output path.") from None
+            raise UserError(f"Cannot write {target} ({error.strerror}): choose another output path.") from None
         raise
     finally:
         with contextlib.suppress(OSError):
@@ -94,7 +94,7 @@ def json_text(content: Any) -> str:
 
 
 def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path] = (), *, force: bool = False) -> None:
-    """Refuse to write over an input, under whatever name, over a folder and, without `force`, over anything else."""
+    """Refuse an output that is an input (under any name), a folder or, without `force`, an existing file."""
     taken = list(inputs)
     for out in outputs:
         for path in taken:
@@ -102,12 +102,12 @@ def check_outputs(outputs: Iterable[Path], inputs: Iterable[Path] = (), *, force
                 raise UserError(f"The output {out} is the same file as the input {path}: choose another name.")
         if os.path.isdir(out):
             raise UserError(f"The output {out} is a folder: choose another name.")
-        # A link that leads nowhere is somebody's too.
+        # A dangling symlink counts as an existing file.
         if not force and os.path.lexists(out):
             raise UserError(f"The output {out} exists already: choose another name, or add --force to overwrite it.")
         place = next(place for place in out.absolute().parents if os.path.lexists(place))
         if not os.path.isdir(place):
-            raise UserError(f"The output {out} cannot be written: {place} is no folder; choose another name.")
+            raise UserError(f"The output {out} cannot be written: {place} is not a folder; choose another name.")
         if not os.access(place, os.W_OK | os.X_OK):
             raise UserError(f"The output {out} cannot be written: you may not write to {place}; choose another name.")
 
@@ -243,7 +243,9 @@ def read_result(path: Path, *names: str, record: Mapping[str, Any]) -> dict[str,
     return read_arrays(path, *names)
 
 
-def read_arrays(path: str | os.PathLike[str], *names: str) -> dict[str, np.ndarray]:
+def read_arrays(
+    path: str | os.PathLike[str], *names: str, advice: str = "remove it and make it again"
+) -> dict[str, np.ndarray]:
     """Read a `.npz`; a missing, truncated or foreign one, or one that lacks one of `names`, is a `UserError`."""
     import numpy as np
 
@@ -258,7 +260,7 @@ def read_arrays(path: str | os.PathLike[str], *names: str) -> dict[str, np.ndarr
     except MemoryError:
         raise
     except Exception as error:  # zipfile and NumPy raise a dozen kinds for damaged files
-        raise UserError(f"The file {path} is not a readable .npz ({error}): remove it and make it again.") from None
+        raise UserError(f"The file {path} is not a readable .npz ({error}): {advice}.") from None
     _check_names(path, arrays, names)
     return arrays
 

@@ -27,14 +27,14 @@ _GATHERING = {"collect", "collect_sweeps", "collect_parts", "privacy_tables", "r
 _SAID = "dprepro: "
 
 
-def run_started(workflow: Any, job_files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Prepare a run whose jobs are about to be scheduled; `job_files` are the specifications that jobs read."""
-    try:
-        for path, content in job_files.items():
-            _write_if_changed(Path(path), content)
-    except UserError as error:
-        print(f"dprepro: {error}", file=sys.stderr)
-        sys.exit(UserError.exit_code)
+def write_job_files(job_files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write the specifications that jobs read, by their paths, where they are not as they should be."""
+    for path, content in job_files.items():
+        _write_if_changed(Path(path), content)
+
+
+def run_started(workflow: Any) -> None:
+    """Prepare a run whose jobs are about to be scheduled."""
     announce(workflow.dag)
     if workflow.local_exec:
         lift_rate_limit(workflow.scheduler)

@@ -9,7 +9,7 @@ from typing import Any
 
 # What a figure has room for; a format such as {T:999} must not ask for more.
 MOST_CHARACTERS = 120
-# A value of each type that fields of plans have; of others only the plain text is shown.
+# Sample value per type of a plan's field, to try formats with; others are shown as plain text.
 _SAMPLES: dict[str, Any] = {"int": 1, "float": 0.5, "bool": True, "str": "text"}
 
 
@@ -45,13 +45,18 @@ def format_problem(label: str, types: Mapping[str, str]) -> str:
         if name is None:
             continue
         if "{" in (spec or "") or any(int(number) > MOST_CHARACTERS for number in re.findall("[0-9]+", spec or "")):
-            return f"has the format {spec!r}, which asks for too much"
+            return f"has the format {spec!r}, whose width or precision exceeds {MOST_CHARACTERS}"
         if (sample := _SAMPLES.get(types[name])) is not None:
             try:
                 format(string.Formatter().convert_field(sample, conversion), spec or "")
             except ValueError as error:
                 return f"cannot be formatted ({str(error).rstrip('.')})"
     return ""
+
+
+def sample(label: str, types: Mapping[str, str]) -> str:
+    """Return a label as it may look for a plan whose fields have these types."""
+    return formatted(label, {name: _SAMPLES.get(kind, kind) for name, kind in types.items()})
 
 
 def mathematics_problem(text: str) -> str:
@@ -65,5 +70,5 @@ def mathematics_problem(text: str) -> str:
         try:
             MathTextParser("path").parse(text)
         except ValueError:
-            return "has dollar signs, between which figures look for mathematics, and find none that they can draw"
+            return "has text between dollar signs that is no mathematics that figures can draw"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,22 +18,25 @@ if TYPE_CHECKING:
 
     from dprepro.api import Solution
 
+# Kinds of types of numbers, as NumPy names them.
+_NUMBERS = "fiub"
+
 
 def read_table(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """Return X, y and notes from a .csv, .npz or .parquet file."""
-    if not path.exists():
+    if not os.path.exists(path):
         raise UserError(f"The data file {path} does not exist: check the path.")
     if path.suffix == ".npz":
         if target is not None:
             raise UserError(f"--target {target} does not go with {path}: an .npz file holds its labels in the array y.")
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, advice="check it")
         if missing := {"X", "y"} - set(arrays):
             raise UserError(f"The file {path} has no array {sorted(missing)[0]!r}: store the arrays X and y in it.")
+        if arrays["X"].dtype.kind not in _NUMBERS:
+            raise UserError(f"The array 'X' of {path} is of type {arrays['X'].dtype}: give numbers.")
         return arrays["X"], arrays["y"], ()
     frame = _read_frame(path)
     frame.columns = frame.columns.map(str)
-    if path.suffix == ".csv" and _is_record(list(frame.columns)):
-        raise UserError(f"The first line of {path} holds numbers, not the names of columns: put a line of names first.")
     notes: tuple[str, ...] = ()
     if target is None:
         target = "y" if "y" in frame.columns else str(frame.columns[-1])
@@ -41,15 +45,29 @@ def read_table(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, 
         raise UserError(f"The file {path} has no column {target!r}: it has {', '.join(map(str, frame.columns[:10]))}.")
     features = frame.drop(columns=[target])
     for name in features.columns:
-        if features[name].dtype.kind not in "fiub":
+        if features[name].dtype.kind not in _NUMBERS:
             raise UserError(f"Column {name!r} of {path} is not numeric: encode it as numbers first.")
     return features.to_numpy(dtype=float), frame[target].to_numpy(), notes
 
 
-def _is_record(names: Sequence[str]) -> bool:
-    """Whether the first line of a CSV file looks like a record: numbers only, and not those of the columns."""
-    counted = any(names == [str(column) for column in range(first, first + len(names))] for first in (0, 1))
-    return not counted and all(_is_number(name) for name in names)
+def _check_names(path: Path) -> None:
+    """Refuse a CSV file whose first line is not a line of names: it would be lost as a record, and shown as names.
+
+    Each column has a name of its own; a number is a name only if it counts the columns, from 0 or 1.
+    """
+    import pandas as pd
+
+    line = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, skipinitialspace=True)
+    names = [str(name).strip() for name in line.iloc[0]]
+    if any(names == [str(column) for column in range(first, first + len(names))] for first in (0, 1)):
+        return
+    for position, name in enumerate(names, 1):
+        if not name or _is_number(name) or names.count(name) > 1:
+            what = "no name" if not name else "a number for a name" if _is_number(name) else "the name of another"
+            raise UserError(
+                f"Column {position} in the first line of {path} has {what}: put a line with a name for each column "
+                "first."
+            )
 
 
 def _is_number(text: str) -> bool:
@@ -141,9 +159,18 @@ def _read_frame(path: Path) -> pd.DataFrame:
     if path.suffix not in readers:
         raise UserError(f"The data file {path} is not .csv, .npz or .parquet: convert it.")
     try:
+        if path.suffix == ".csv":
+            _check_names(path)
         frame: pd.DataFrame = readers[path.suffix](path)  # type: ignore[operator]
-    except (ValueError, OSError) as error:  # pandas and pyarrow raise subclasses of these for damaged files
-        raise UserError(f"The data file {path} cannot be read ({str(error).splitlines()[0]}): check it.") from None
+    except (UserError, MemoryError):
+        raise
+    except UnicodeDecodeError:
+        raise UserError(f"The data file {path} is not UTF-8 text: convert it.") from None
+    except Exception as error:  # pandas and pyarrow raise a dozen kinds for damaged files
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"The data file {path} cannot be read ({reason}): check it.") from None
+    if path.suffix == ".csv" and not isinstance(frame.index, pd.RangeIndex):
+        raise UserError(f"The data file {path} has records with more fields than names in the first line: check it.")
     if frame.shape[0] == 0 or frame.shape[1] < 2:
         raise UserError(f"The data file {path} has shape {frame.shape}: give rows, features and a label column.")
     return frame
@@ -180,7 +207,7 @@ def account_record(options: Any) -> dict[str, Any]:
 
 
 def _certain(epsilon: float) -> str:
-    return f"{epsilon:.6g}, attained by some two data sets" if epsilon > 0.0 else "not known for this loss"
+    return f"{epsilon:.6g}, attained by a pair of data sets" if epsilon > 0.0 else "none known for this loss"
 
 
 def account_report(record: dict[str, Any]) -> str:
@@ -194,7 +221,7 @@ def account_report(record: dict[str, Any]) -> str:
         *_evaluations(plan["gradient_evaluations"], plan["function_evaluations"]),
         f"claimed epsilon      {record['epsilon_claimed']:g} at delta = {record['delta']:g}, {record['adjacency']}",
         f"accounted epsilon    {record['epsilon_accounted']:.6g} ({record['accountant']})",
-        f"certainly at least   {_certain(record['epsilon_lower'])}",
+        f"lower bound          {_certain(record['epsilon_lower'])}",
         f"delta at the claim   {record['delta_at_claimed_epsilon']:.4g}",
         f"noise ratio          {record['noise_ratio']:.4g} (this noise over the smallest certified noise)",
         f"P(record sampled)    {record['probability_record_sampled']:.4g}",

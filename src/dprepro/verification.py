@@ -91,13 +91,13 @@ class Verified:
 
 def verify(folder: Path, *, rerun: int = 0, seed: int | None = None) -> Verified:
     """Look at every file of a results folder; repeat `rerun` of its jobs, chosen at random, and compare."""
-    if not any((folder / name).is_dir() for name in ("plans", "sweeps", "data", "privacy")):
-        raise UserError(f"The folder {folder} holds no results: give a folder that snakemake wrote, such as results.")
     found = Verified(folder)
     for kind, pattern, look in _KINDS:
         for path in sorted(folder.glob(pattern)):
             if kind != "plans" or not path.name.endswith(".certificate.json"):
                 found.check(kind, path, lambda path, look=look: look(found, path))  # type: ignore[misc]
+    if not any(found.counts[kind] for kind in found.counts if kind != "job files"):
+        raise UserError(f"The folder {folder} holds no results: give a folder that snakemake wrote, such as results.")
     for path in sorted(path for pattern in _BESIDE_A_RECORD for path in folder.glob(pattern)):
         if not path.with_suffix(".json").exists():
             found.tell(f"The file {path} has no record beside it that says what it was made from; {digests.AGAIN}.")

@@ -236,7 +236,8 @@ class LogHandler(LogHandlerBase):
         if self._results is None and benchmark:
             parts = Path(str(benchmark)).parts
             if "benchmarks" in parts:
-                self._results = Path(*parts[: parts.index("benchmarks")])
+                # The results themselves may be below a folder of this name.
+                self._results = Path(*parts[: len(parts) - 1 - parts[::-1].index("benchmarks")])
 
     def _save(self, now: float) -> None:
         """Write the progress for other processes; a run goes on without if that is not possible."""

@@ -35,7 +35,7 @@ SNAKEFILE = """
 from dprepro.hooks import run_started
 
 onstart:
-    run_started(workflow, {})
+    run_started(workflow)
 
 rule all:
     input: expand("results/runs/{number}.txt", number=range(4))
@@ -312,7 +312,7 @@ def test_hundreds_of_looks_for_jobs_leave_no_timers_behind(folder: Path) -> None
     path = folder / "Snakefile"
     path.write_text(counted + path.read_text())
     assert "TIMERS 0\n" in run(folder)[1]
-    path.write_text(path.read_text().replace("    run_started(workflow, {})", "    pass"))
+    path.write_text(path.read_text().replace("    run_started(workflow)", "    pass"))
     found = re.search(r"TIMERS (\d+)", run(folder, "--forceall")[1])
     assert found is not None
     assert int(found[1]) > 0, "if Snakemake has mended this, dprepro.hooks need not"

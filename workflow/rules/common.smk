@@ -10,7 +10,7 @@ from dprepro.errors import UserError
 from dprepro.experiments import FINDINGS, audit_jobs, experiment_names, load_experiments, papers_found
 from dprepro.digests import of_value
 from dprepro.files import jsonable
-from dprepro.hooks import make_the_rest, run_started
+from dprepro.hooks import make_the_rest, run_started, write_job_files
 from dprepro.owner import VARIABLE, stamp
 from dprepro.recovery import begin, explain, only_looks, tell
 from dprepro.status import expected_jobs
@@ -24,7 +24,9 @@ os.environ[VARIABLE] = stamp()
 try:
     EXPERIMENTS = {e.name: e for e in load_experiments(config)}
     DEVICE, _ = wished_device(None, config["device"])
-    if workflow.is_main_process and not (workflow.output_settings.dryrun or only_looks(sys.argv[1:])):
+    # The process that carries out jobs, and not only lists them.
+    RUNS = workflow.is_main_process and not (workflow.output_settings.dryrun or only_looks(sys.argv[1:]))
+    if RUNS:
         tell(begin(Path.cwd(), Path(config["results"])))
 except UserError as error:
     print(f"dprepro: {error}", file=sys.stderr)
@@ -251,3 +253,11 @@ def check_device():
         problem = subprocess.run(command).returncode
         if problem:
             sys.exit(problem)
+
+
+if RUNS:
+    try:
+        write_job_files(job_files())
+    except UserError as error:
+        print(f"dprepro: {error}", file=sys.stderr)
+        sys.exit(UserError.exit_code)

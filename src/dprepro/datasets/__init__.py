@@ -206,6 +206,6 @@ def check_parameters(name: str, parameters: Mapping[str, Any]) -> None:
     known = [parameter.name for parameter in signature if parameter.kind is parameter.KEYWORD_ONLY]
     if unknown := sorted(set(parameters) - set(known)):
         raise UserError(
-            f"The dataset {definition.info.name!r} has no parameter {', '.join(unknown)}: "
+            f"The dataset {definition.info.name!r} has no parameter {', '.join(map(repr, unknown))}: "
             f"it takes {', '.join(known) or 'none'} besides rows and seed."
         )

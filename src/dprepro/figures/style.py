@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ PALETTE = sns.color_palette("colorblind")
 GREY = "0.45"
 # One more than colours: the eleventh method has the colour of the first, and another marker.
 MARKERS = ("o", "s", "^", "v", "D", "P", "X", "<", ">", "*", "d")
+# Characters on a line of a label.
+_LONGEST_LINE = 40
 _METADATA: dict[str, dict[str, None]] = {
     "png": {"Software": None},
     "pdf": {"CreationDate": None},
@@ -68,6 +71,13 @@ def colours(methods: Sequence[str]) -> dict[str, Any]:
     return {method: PALETTE[position % len(PALETTE)] for position, method in enumerate(methods)}
 
 
+def folded(text: str) -> str:
+    """Return a long text on several lines, so that a figure has room for it; mathematics stays in one piece."""
+    if len(text) <= _LONGEST_LINE or "$" in text:
+        return text
+    return textwrap.fill(text, _LONGEST_LINE)
+
+
 def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], colour: Mapping[str, Any]) -> list[Annotation]:
     """Write each method's name at the right end of its curve, moved apart where names would overlap; return the names.
 
@@ -81,7 +91,7 @@ def label_ends(axes: Axes, ends: Mapping[str, tuple[float, float]], colour: Mapp
         heights[position] = max(heights[position], heights[position - 1] + gap)
     return [
         axes.annotate(
-            method,
+            folded(method),
             xy=(1.0, (height - low) / (high - low)),
             xycoords="axes fraction",
             xytext=(4.0, 0.0),

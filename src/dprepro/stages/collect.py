@@ -56,6 +56,7 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: l
     if not found:
         raise UserError("Of no run there is a result that can be trusted, with its optimum: make them again.")
     records = [run.record for run in found]
+    _check_labels(records)
     job = records[0]["job"]
     metadata = {
         "kind": "curves",
@@ -72,6 +73,19 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: l
     }
     frames = [run.rows for run in found if run.rows is not None]
     write_collected(frames, metadata, out, made_from=made_from, made_by=made_by("collect"), gaps=gaps or ())
+
+
+def _check_labels(records: Sequence[Mapping[str, Any]]) -> None:
+    """Raise `UserError` if figures and tables could not tell two runs apart: their parameters may make labels equal."""
+    seen: dict[tuple[str, str], str] = {}
+    for record in records:
+        job = record["job"]
+        name = labels.formatted(job["label"], record["plan"] or job["parameters"])
+        if (other := seen.setdefault((name, str(job["epsilon"])), job["entry"])) != job["entry"]:
+            raise UserError(
+                f"The methods {other} and {job['entry']} of {job['experiment']} are both called {name!r}: change one "
+                "label."
+            )
 
 
 def _read_run(path: Path, optima: Mapping[str, Path]) -> _Run:
