@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 from dprepro.cli import main
+from dprepro.collected import write_collected
 from dprepro.files import write_publication, write_record
-from dprepro.stages.collect import write_collected
 
 ORIGIN = {"commit": "a" * 40, "modified": False, "dprepro": "0.1.0", "python": "3.11.7", "numpy": "2.4.6"}
 

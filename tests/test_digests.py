@@ -14,6 +14,7 @@ import pytest
 from support import assert_one_sentence
 
 from dprepro import digests
+from dprepro.collected import read_collected, write_collected
 from dprepro.errors import UserError
 from dprepro.files import (
     read_publication,
@@ -24,7 +25,6 @@ from dprepro.files import (
     write_record,
     write_sealed,
 )
-from dprepro.stages.collect import read_collected, write_collected
 
 ARRAYS = {"w": np.arange(12.0).reshape(3, 4), "rounds": np.arange(3)}
 RECORD = {"job": {"epsilon": "inf", "label": "Größe"}, "seconds": [0.25, None], "digest": "of an earlier file"}

@@ -42,6 +42,8 @@ CONSTANT_ROW = {
     "spent_c8": 0.4,
     "smallest_c": 3.0,
     "kappa_c1": 0.4,
+    "needed_c": 2.2,
+    "kappa_needed": 1.5,
     "kappa_smallest": 2.0,
     "kappa_c8": 16.0,
     "q_over": 6.0,
@@ -71,13 +73,13 @@ PLANTED = [
     (abg23.judge_tree_bound, TREE_BOUND, {"says_from": [1e5, 1e17]}, EMPTY, UNDECIDED),
     (abg23.judge_tree_bound, TREE_BOUND, {"exceeded": 0.6}, EMPTY, CONTRADICTED),
     (abg23.judge_constant, CONSTANT, {"rows.1.spent_c8": 1.1}, HOLDS, CONTRADICTED),
-    (abg23.judge_phase_length, PHASE_LENGTH, {"rows.1.kappa_smallest": 0.4}, f"{REPAIRED}, repaired by q/6", UNDECIDED),
+    (abg23.judge_phase_length, PHASE_LENGTH, {"rows.1.kappa_needed": 0.4}, f"{REPAIRED}, repaired by q/6", UNDECIDED),
     (abg23.judge_phase_length, PHASE_LENGTH, {"rows.1.q_over": 8.0}, REPAIRED, f"{REPAIRED}, repaired by q/8"),
     (abg23.judge_phase_length, PHASE_LENGTH, {"rows.1.q_over": math.inf}, REPAIRED, CONTRADICTED),
     (
         abg23.judge_phase_length,
         PHASE_LENGTH,
-        {"rows.0.kappa_smallest": 0.3, "rows.1.kappa_smallest": 0.4},
+        {f"rows.{row}.kappa_{of}": 0.3 for row in (0, 1) for of in ("needed", "smallest")},
         REPAIRED,
         HOLDS,
     ),
@@ -136,10 +138,10 @@ def test_a_constant_between_its_bounds_is_not_judged():
 @pytest.mark.parametrize(
     ("edits", "words"),
     [
-        ({}, "the smallest private c end below the start, with c = 8 end above the start"),
+        ({}, "the smallest certified c end below the start, with c = 8 end above the start"),
         (
             {"runs.0.c8.mean": 0.16},
-            "the smallest private c end below the start, with c = 8 end on no clear side of the start",
+            "the smallest certified c end below the start, with c = 8 end on no clear side of the start",
         ),
         ({"runs.0.smallest.mean": 0.24}, "c end on no clear side of the start, with c = 8 end above the start"),
         ({"runs.0.smallest.mean": 0.3, "runs.0.c8.mean": 0.1}, "c end above the start, with c = 8 end below the start"),
@@ -203,7 +205,8 @@ def test_the_constant_of_the_noise_is_private_from_about_three_and_spends_four_a
     for row in rows:
         assert 2.4 < row["smallest_c"] < 3.4
         assert row["spent_c8"] < row["epsilon"] < row["spent_at_least_c1"]
-        assert row["kappa_smallest"] > 0.5
+        assert row["kappa_smallest"] >= row["kappa_needed"] > 0.5
+        assert row["smallest_c"] >= row["needed_c"] > 1.0
     assert [round(row["spent_c1"], 1) for row in rows if row["epsilon"] == 1.0] == [4.1, 4.2, 3.8]
 
 

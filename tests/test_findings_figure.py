@@ -22,13 +22,13 @@ from matplotlib.text import Text
 
 from dprepro import origin
 from dprepro.analysis.rates import exact_exponent
+from dprepro.collected import read_collected
 from dprepro.errors import UserError
 from dprepro.experiments import FINDINGS
 from dprepro.figures import klt25_gap, klt25_lasry_lions, style
 from dprepro.findings import DRAWN, HOLDS, Finding, Question, klt25
 from dprepro.provenance import PACKAGE
 from dprepro.stages import findings as stage
-from dprepro.stages.collect import read_collected
 
 GREY = to_rgb(style.GREY)
 ORIGIN = {"commit": "0" * 40, "modified": False, "dprepro": "0.1.0", "numpy": "2.0", "python": "3.11"}

@@ -14,9 +14,10 @@ from test_experiments import CONFIG, GOOD_CONFIG, GOOD_SWEEPS
 from test_sweeps import experiment, run
 
 from dprepro import tables
+from dprepro.collected import read_collected
 from dprepro.errors import UserError
 from dprepro.experiments import load_config, load_experiments
-from dprepro.stages.collect import collect_parts, collect_sweeps, read_collected
+from dprepro.stages.collect import collect_parts, collect_sweeps
 from dprepro.sweeps import SweepExperiment
 
 PARTS = {"kind": "parts", "paper": "BGM21", "title": "Table 1", "parts": ["one", "two"]}

@@ -10,9 +10,10 @@ import pytest
 from test_experiments import GOOD_SWEEPS
 
 from dprepro import arrays, jobs
+from dprepro.collected import read_collected
 from dprepro.files import read_arrays, read_json
 from dprepro.stages import optima, sweep
-from dprepro.stages.collect import collect_sweeps, read_collected
+from dprepro.stages.collect import collect_sweeps
 from dprepro.sweeps import NONSMOOTH, SweepExperiment, candidates, optimum_name
 
 

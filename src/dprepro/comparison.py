@@ -222,7 +222,7 @@ def _sortable(cell: str) -> tuple[int, float, str]:
 
 def _read_data(path: Path, reading: _Reading) -> None:
     """Add the mean of every point of a sweep or curve over its replicates, with Student's interval."""
-    from dprepro.stages.collect import read_current
+    from dprepro.collected import read_current
 
     try:
         frame, metadata = read_current(path)

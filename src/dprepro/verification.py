@@ -192,7 +192,7 @@ def _sweep(found: Verified, path: Path) -> None:
 
 
 def _collected(found: Verified, path: Path) -> None:
-    from dprepro.stages.collect import read_collected, sources
+    from dprepro.collected import read_collected, sources
 
     _, metadata = read_collected(path)
     _check_made_by(path, metadata["made_by"])

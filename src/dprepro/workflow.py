@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib
 import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from dprepro import extensions
 from dprepro.provenance import PACKAGE, digest, place, sources
@@ -63,13 +65,16 @@ def _with_files(modules: str, files: Iterable[Path]) -> str:
     return hashlib.sha256(b"".join([modules.encode(), *parts])).hexdigest()[:16] if parts else modules
 
 
+def _registry(name: str) -> Any:
+    """Return a registry of dprepro, imported by name: what records its sources does not depend on them for it."""
+    return importlib.import_module(f"dprepro.{name}")
+
+
 def _data_files(dataset: str) -> list[Path]:
     """Return the files that belong to a dataset of the user's own: those beside it that differ in the suffix only."""
     if not dataset or not extensions.folders():
         return []
-    from dprepro import datasets
-
-    path = datasets.own().get(dataset)
+    path = _registry("datasets").own().get(dataset)
     beside = path.parent.glob(f"{path.stem}.*") if path else ()
     return sorted(file for file in beside if extensions.readable(file) and file != path)
 
@@ -105,15 +110,9 @@ def source_modules(
         raise ValueError(f"no stage {stage!r}")
     modules = [f"dprepro.stages.{stage}"]
     if algorithm:
-        from dprepro.algorithms import modules_of
-
-        modules += modules_of(algorithm)
+        modules += _registry("algorithms").modules_of(algorithm)
     if dataset:
-        from dprepro import datasets
-
-        modules.append(datasets.module_of(dataset))
+        modules.append(_registry("datasets").module_of(dataset))
     if loss:
-        from dprepro import losses
-
-        modules += losses.modules_of(loss)
+        modules += _registry("losses").modules_of(loss)
     return modules

@@ -29,7 +29,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[
     Certificates and thresholds are left out: they take longer than the runs and have tests of their own. Fewer
     replicates than configured are the first of them.
     """
-    monkeypatch.setattr(sweep, "certify", lambda plan, compare: {})
+    monkeypatch.setattr(sweep, "certify", lambda plan: {})
     monkeypatch.setattr(sweep, "_thresholds", lambda *_: {})
 
     def run(

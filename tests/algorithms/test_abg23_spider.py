@@ -449,7 +449,7 @@ def test_the_published_noise_with_c_1_is_not_private_and_with_c_8_breaks_the_con
     )
     # The phases' gradients alone; of a loss that is nowhere linear no data sets are known that attain as much.
     assert linear["verdict"].startswith("not private as published with c = 1, set here (epsilon at least")
-    assert curved["verdict"].startswith("not certified (accounted epsilon")
+    assert curved["verdict"].startswith("not certified with c = 1, set here (accounted epsilon")
     for variant, c in (("published", 8.0), ("certified", 1.0)):
         plan = planned("spiderboost", spec_of(1000), c=c, variant=variant)
         stated = plan.conditions[0]

@@ -206,7 +206,7 @@ def test_of_dp_svrg_in_the_papers_own_experiment_only_an_upper_bound_is_known():
     found = certify(get_algorithm("dp_svrg").plan(Setting(spec, 1.0, 1e-3), T=15, m=5000))
     accounted = f"(accounted epsilon = {found['epsilon_accounted']:.4g} is an upper bound)"
     verdict = f"not certified with c = 1, set here {accounted}"
-    assert found["verdict"] == f"{verdict}; conditions of the theorem not met"
+    assert found["verdict"] == f"{verdict}; conditions of the theorem not met with c1 = 1, set here"
     assert found["epsilon_lower"] == 0.0, "no epoch has differences of full length from its first step on"
     assert 4.6e5 <= found["epsilon_accounted"] <= 4.75e5
     assert found["probability_record_sampled"] == pytest.approx(0.3127, abs=1e-4)

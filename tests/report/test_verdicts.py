@@ -16,6 +16,7 @@ from dprepro.report.verdicts import (
     FAILED,
     FURTHER,
     GOOD,
+    IN_PART,
     MISSED,
     NOTHING,
     OPEN,
@@ -46,7 +47,10 @@ def interval(middle: float, width: float = 0.02) -> Interval:
         (count_verdict(2.0, 1.0), MISSED),
         (ratio_verdict(interval(3.0)), COMPARED),
         (ratio_verdict(interval(0.1)), COMPARED),
-        ("agrees; 1 of 40 runs failed; not private as published", AGREES),
+        ("agrees; 1 of 40 runs failed; not private as published", IN_PART),
+        ("not reached; 1 of 40 runs failed", MISSED),
+        ("12 of 40 runs failed, 3 of them not finite, so that nothing is measured at 8; agrees", IN_PART),
+        ("24 of 40 runs failed; not reached", FAILED),
         ("3 of 16 replicates failed", FAILED),
         ("1.36e+04 times the best", COMPARED),
         ("above the bound", AGREES),
@@ -59,13 +63,13 @@ def interval(middle: float, width: float = 0.02) -> Interval:
         ("the paper says no; ran", COMPARED),
         ("gradient evaluations differ", OTHER),
         ("differs", DIFFERS),
-        ("170 of 256 runs failed; agrees", FAILED),
-        ("8 of 11 points no better than the initial point; agrees", FAILED),
+        ("170 of 256 runs failed; agrees", IN_PART),
+        ("8 of 11 points no better than the initial point; agrees", IN_PART),
         ("within the bound", COMPARED),
         ("falls more slowly than the bound", COMPARED),
         ("larger than that of the private terms", COMPARED),
         ("4 of 4 runs failed; ran", FAILED),
-        ("32 of 32 runs failed; agrees; not private as published", FAILED),
+        ("32 of 32 runs failed; agrees; not private as published", IN_PART),
         ("needs more than were run", NOTHING),
         ("refused: dp_gd needs a smooth regularizer", REFUSED),
         ("", NOTHING),
@@ -96,6 +100,7 @@ def test_kinds_are_counted_in_one_order_and_other_is_never_coloured_good():
 
 def test_what_fails_is_never_green_and_what_is_only_not_known_never_red():
     assert tone(kind("4 of 4 runs failed; ran")) == BAD
+    assert tone(kind("4 of 4 runs failed; agrees: ran")) == OPEN, "whether it runs is all that is asked"
     assert tone(kind("agrees: refused: dp_gd needs a smooth regularizer")) == GOOD
     for verdict in (
         "ran",
@@ -125,7 +130,7 @@ def test_sentences_that_miss_are_not_among_those_that_show():
     assert found["the prediction is missed"] == [sentences[1]]
     assert found["the exponent agrees with the predicted one"] == [sentences[0], sentences[3]]
     assert found["faster than predicted"] == [sentences[2]]
-    assert found["a method of the paper is not ahead of another at its setting"] == [sentences[4]]
+    assert found["a method of the paper is behind another at its setting"] == [sentences[4]]
     assert found["a method of the paper is ahead of another at its setting"] == [sentences[5]]
     assert found["too wide an interval or too few values to tell"] == [sentences[7]]
     assert found[FURTHER] == [sentences[6], sentences[8]]

@@ -229,8 +229,9 @@ def compare(found: Checkout, expected: Checkout) -> list[str]:
 
 def _settled(checkout: Checkout, name: str, timed: set[str]) -> object:
     """Return what of a file does not depend on the clock; None if it is not there."""
+    from dprepro.collected import read_collected
     from dprepro.files import read_json
-    from dprepro.stages.collect import TIMING_COLUMNS, read_collected
+    from dprepro.stages.collect import TIMING_COLUMNS
     from dprepro.sweeps import SECONDS
 
     path = checkout.results / name
@@ -255,7 +256,7 @@ def _settled(checkout: Checkout, name: str, timed: set[str]) -> object:
 
 def _timed(checkout: Checkout) -> set[str]:
     """Return the experiments whose figures or tables show times: curves, and sweeps that are there for the time."""
-    from dprepro.stages.collect import read_collected
+    from dprepro.collected import read_collected
 
     found = set()
     for path in checkout.files("data/*.parquet").values():

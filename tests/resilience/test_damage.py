@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from dprepro.cli import main
+from dprepro.collected import read_collected
 from dprepro.errors import UserError
 from dprepro.files import read_arrays, read_json, write_record
-from dprepro.stages.collect import read_collected
 
 ALGORITHM = "dp_gd"
 ERRATA = Path(__file__).parents[2] / "docs" / "fidelity.md"

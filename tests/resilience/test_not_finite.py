@@ -12,11 +12,12 @@ from test_damage import JOB, SWEEP
 
 from dprepro import figures, tables
 from dprepro.algorithms import get_algorithm
+from dprepro.collected import read_collected
 from dprepro.errors import RunFailed
 from dprepro.files import read_arrays, read_json, write_arrays, write_record
 from dprepro.privacy import audit as audits
 from dprepro.stages.certify import certify_job
-from dprepro.stages.collect import collect, collect_sweeps, read_collected
+from dprepro.stages.collect import collect, collect_sweeps
 from dprepro.stages.dataset import prepare
 from dprepro.stages.optima import solve_points
 from dprepro.stages.optimum import solve_exactly

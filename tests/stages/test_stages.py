@@ -14,11 +14,12 @@ import pytest
 
 from dprepro import figures, tables
 from dprepro.algorithms import get_algorithm
+from dprepro.collected import read_collected
 from dprepro.errors import BrokenAlgorithm, UserError
 from dprepro.files import read_arrays, read_json, write_arrays
 from dprepro.stages.audit import audit_algorithm
 from dprepro.stages.certify import certify_job
-from dprepro.stages.collect import TIMING_COLUMNS, collect, read_collected, run_rows
+from dprepro.stages.collect import TIMING_COLUMNS, collect, run_rows
 from dprepro.stages.dataset import prepare
 from dprepro.stages.optimum import solve_exactly
 from dprepro.stages.privacy import audit_rows, certificate_rows, read_audit, read_certified

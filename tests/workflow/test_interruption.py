@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from dprepro.stages.collect import TIMING_COLUMNS, read_collected
+from dprepro.collected import read_collected
+from dprepro.stages.collect import TIMING_COLUMNS
 
 if TYPE_CHECKING:
     from conftest import Checkout

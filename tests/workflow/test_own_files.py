@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from dprepro import extensions
+from dprepro.collected import read_collected
 from dprepro.experiments import dataset_key
 from dprepro.new import create
-from dprepro.stages.collect import read_collected
 
 if TYPE_CHECKING:
     from conftest import Checkout

@@ -190,8 +190,8 @@ def _uniform_numbers(plan: O2NCPlan, ex: Execution) -> Iterator[Array]:
 class SinglePassOracle:
     """Algorithms 3 and 5: every sample is looked at in one call, and a tree makes the sums of a period private.
 
-    Printed, the tree is asked for t mod Sigma, which is 0 at the end of a period: no noise. Here the calls of a period
-    are the leaves 1 to Sigma of its own tree.
+    Printed, the tree is asked for t mod Sigma, which is 0 at the end of a period, where TREE is not defined. Here the
+    calls of a period are the leaves 1 to Sigma of its own tree.
     """
 
     def __init__(self, plan: O2NCPlan, ex: Execution, estimator: Estimator) -> None:
@@ -737,7 +737,8 @@ def conditions(
             Condition(
                 "every estimate of a period has noise of its tree",
                 True,
-                "as printed, TREE(t mod Sigma) leaves the last one without; run with leaves 1 to Sigma",
+                "at the end of a period the printed index t mod Sigma is 0, for which TREE is not defined; run with "
+                "leaves 1 to Sigma",
                 privacy=True,
             ),
         )

@@ -267,4 +267,5 @@ def sampling_condition(setting: Setting, name: str, steps: int) -> Condition:
         setting.epsilon <= bound,
         f"epsilon = {setting.epsilon:g} against {bound:.3g}, a ratio of {setting.epsilon / bound:.3g}",
         privacy=True,
+        set_here="c1 = 1",
     )

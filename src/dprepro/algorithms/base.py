@@ -69,13 +69,15 @@ _NEED_TEXTS = {
 class Condition:
     """A condition of the theorem and whether it holds at the plan's numbers.
 
-    `privacy` says that the claimed epsilon rests on it; other conditions are about how good the output is.
+    `privacy` says that the claimed epsilon rests on it; other conditions are about how good the output is. `set_here`
+    names a constant of the condition that the paper leaves open, with the value it has here.
     """
 
     text: str
     holds: bool
     detail: str
     privacy: bool = False
+    set_here: str = ""
 
 
 @dataclass(frozen=True)

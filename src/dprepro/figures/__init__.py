@@ -14,10 +14,10 @@ from dprepro.origin import module_for
 
 def draw(target: str, data: Path, out: Path) -> None:
     """Draw the figure `target` from a collected table; write .png, .pdf, .svg and the caption as .md."""
+    from dprepro.collected import read_current
     from dprepro.figures import nothing, style
     from dprepro.files import write_publication, write_text
     from dprepro.origin import incomplete_lines
-    from dprepro.stages.collect import read_current
     from dprepro.workflow import made_by
 
     frame, metadata = read_current(data)

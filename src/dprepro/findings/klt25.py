@@ -300,7 +300,7 @@ def _unit_rows(rng: np.random.Generator, count: int, d: int) -> np.ndarray:
 
 
 def judge_directions(numbers: Numbers) -> Finding:
-    """Not needed if d directions, fewer than printed everywhere, surely give a sensitivity of the same order."""
+    """Not decided; d orthonormal directions, fewer than printed everywhere, may surely be enough."""
     rows = numbers["rows"]
     within = max(row["over_limit"] for row in rows)
     fewer = all(row["d"] < row["zero_order"] for row in rows)
@@ -310,7 +310,11 @@ def judge_directions(numbers: Numbers) -> Finding:
         f"{row['first_order']:.2g} gradients)"
         for row in rows
     )
-    verdict = f"{HOLDS}, and is not needed: d directions do it, surely" if sure and fewer else UNDECIDED
+    verdict = UNDECIDED
+    if sure and fewer:
+        verdict += (
+            ": the printed, independent directions are not computed; d orthonormal ones, fewer, are enough, surely"
+        )
     return Finding(
         claim="m = O~(d^2 B_1^2 + d alpha^2 B_2^2/D^2) directions for each sample are enough for a sensitivity of "
         "order L sqrt(d) D/(alpha B_2), with probability 1 - delta/2",
@@ -321,9 +325,9 @@ def judge_directions(numbers: Numbers) -> Finding:
             f"{within:.4g} times that of infinitely many directions, by its proof, whatever is drawn; on random "
             f"piecewise linear functions in 8 dimensions {numbers['largest_share']:.3g} of its bound was the most"
         ),
-        rule="holds, and is not needed, if d directions, fewer than printed everywhere, have a sure sensitivity within "
-        "twice that of infinitely many, and no draw exceeds it: then more of them are enough too; else not decided. "
-        "That the printed, independent ones are enough is not computed",
+        rule="not decided, as the printed, independent directions are not computed; that d orthonormal ones, fewer "
+        "than printed everywhere, are enough is said if their sure sensitivity is within twice that of infinitely many "
+        "and no draw exceeds it",
         verdict=verdict,
         numbers=numbers,
     )
@@ -914,7 +918,11 @@ def judge_smoothness(numbers: Numbers) -> Finding:
     listed = "; ".join(f"L = {row['L']:g}: {row['lambda'] * row['smoothness']:.4g}" for row in family)
     verdict = UNDECIDED
     if power < 0.5:
-        verdict = repaired("1/lambda for every L") if kept and abs(power) < 0.1 else CONTRADICTED
+        verdict = (
+            repaired("1/lambda for every L; for L >= 1 it holds as printed")
+            if kept and abs(power) < 0.1
+            else CONTRADICTED
+        )
     elif abs(power - 1.0) < 0.1:
         verdict = HOLDS
     return Finding(

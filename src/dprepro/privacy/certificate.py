@@ -124,8 +124,10 @@ def _verdict(plan: Plan, accounted: Accounted, ratio: float) -> str:
         return f"not private as {plan.variant}{set_here(plan)} ({word} {accounted.lower:.4g})"
     if math.isinf(accounted.epsilon):
         return f"not certified ({accounted.accountant.removeprefix('none: ')})"
-    met = all(condition.holds for condition in plan.conditions if condition.privacy)
-    remark = "" if met else "; conditions of the theorem not met"
+    missed = [condition for condition in plan.conditions if condition.privacy and not condition.holds]
+    remark = "; conditions of the theorem not met" if missed else ""
+    if missed and all(condition.set_here for condition in missed):
+        remark += f" with {', '.join(condition.set_here for condition in missed)}, set here"
     return f"not certified{set_here(plan)} (accounted epsilon = {accounted.epsilon:.4g} is an upper bound){remark}"
 
 

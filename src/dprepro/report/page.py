@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from dprepro.analysis.rates import SHARE, TOLERANCE
 from dprepro.report.contents import Contents, Experiment
 from dprepro.report.costs import provenance, run_times
 from dprepro.report.errata import Errata
@@ -23,9 +24,11 @@ _LEAD = (
     "the privacy of each run beside what was claimed. All of this page is made from result files; nothing is typed in."
 )
 _HOW_TO_READ = (
-    "A verdict compares a measured value, with its 95 % interval, to what the paper states. Agrees: the interval meets "
-    "the exponent or bound. Better than the bound: it is below; natural problems are often easier than the worst case. "
-    "Not reached: it is above. Compared: set against another method, or against a bound whose constant is not stated. "
+    "A verdict compares a measured value, with its 95 % interval, to what the paper states. Agrees: the interval of "
+    f"an exponent comes within {TOLERANCE:g}, or {SHARE:.0%} of the predicted one if that is less, or the interval "
+    "meets a bound. Agrees in part: so it does, but runs failed. Better than the bound: it is below; natural problems "
+    "are often easier than the worst case. Not reached: it is above. Compared: set against another method, or against "
+    "a bound whose constant is not stated. "
     "A finding holds a claim against a computation. Accounted epsilons are upper bounds, audited ones lower bounds: a "
     "setting that is not certified may well be private."
 )

@@ -67,7 +67,7 @@ def _lost(privacy: Privacy, papers: Callable[[str], str]) -> Html:
     """Say which methods are shown to spend more than they claim."""
     claims, lost = asked(privacy.certificates), not_private(privacy.certificates)
     published = [row for row in claims if row["variant"] == "published"]
-    heading = tag("h3", "Not private as published")
+    heading = tag("h3", "Published settings known to spend more than they claim")
     if not lost:
         none = f"None of {len(published):,} published settings is shown to spend too much under its own loss."
         return join([heading, tag("p", f"{none} The audits below attack worst-case losses.")])

@@ -10,6 +10,8 @@ GOOD, BAD, OPEN = "good", "bad", "open"
 
 AGREES = "agrees"
 BETTER = "better than the bound"
+# As the paper says, but runs failed, or points are no better than where they began.
+IN_PART = "agrees in part"
 MISSED = "not reached"
 DIFFERS = "differs"
 FAILED = "failed"
@@ -26,6 +28,7 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         GOOD,
         ("faster than the bound", "falls faster than the bound", "grows less than", "fewer than stated"),
     ),
+    IN_PART: (OPEN, ()),
     MISSED: (
         BAD,
         ("not reached", "grows more than", "more than stated"),
@@ -75,15 +78,28 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 # How many failed, or how many times the best it is, comes first in some verdicts.
 _NUMBERS = re.compile(r"^[\d.,e+]+ (of [\d,]+ (runs|replicates|points) )?")
+# What a verdict adds where runs failed.
+_FAILURES = re.compile(r"^[\d,]+ of [\d,]+ (runs|replicates|points) (failed|no better)")
 OTHER = "other"
 FINDINGS = ("contradicted", "fails as printed", "holds here", "empty", "not decided")
-RESULTS = (AGREES, BETTER, MISSED, DIFFERS, FAILED, REFUSED, COMPARED, NOTHING, OTHER)
+RESULTS = (AGREES, BETTER, IN_PART, MISSED, DIFFERS, FAILED, REFUSED, COMPARED, NOTHING, OTHER)
 
 
 def kind(verdict: str) -> str:
-    """Return the kind of a verdict by how it begins; of several beginnings that fit the longest counts."""
+    """Return the kind of a verdict by how it begins; of several beginnings that fit the longest counts.
+
+    A verdict that supports a claim while runs failed does so in part, wherever the failures stand.
+    """
     if not verdict:
         return NOTHING
+    parts = verdict.split("; ")
+    sound = [part for part in parts if not _FAILURES.match(part)]
+    if len(sound) < len(parts) and sound and tone(_begins(sound[0])) == GOOD:
+        return IN_PART
+    return _begins(verdict)
+
+
+def _begins(verdict: str) -> str:
     text = _NUMBERS.sub("", verdict)
     fitting = [(len(start), name) for name, (_, starts) in _KINDS.items() for start in starts if text.startswith(start)]
     return max(fitting)[1] if fitting else OTHER
@@ -102,17 +118,19 @@ def counted(verdicts: Iterable[str]) -> dict[str, int]:
 
 # What the sentences of a table say, by words that they hold; the first that fit count.
 _SENTENCES: Mapping[str, tuple[str, ...]] = {
-    "published noise spends more than it claims, or may": (" claims epsilon = ",),
-    "published, the bound is met; with the smallest certified noise, it is not": (" with the published noise; with ",),
+    "published noise is accounted at more than it claims": (" claims epsilon = ",),
+    "the bound is met with the published noise, not with the smallest certified noise": (" with the published noise",),
     "faster than predicted": ("is faster than predicted", ": grows less than the private term"),
     "the prediction is missed": ("misses the prediction", ": grows more than it"),
+    "the exponent agrees within the tolerance of the table only": ("agrees with the prediction only",),
     "the exponent agrees with the predicted one": ("agrees with the prediction", ": agrees ("),
     "too wide an interval or too few values to tell": (
         *(": too wide to tell", "too wide an interval to tell"),
         *(": too few values to tell", ", too few values to tell"),
     ),
     "a method of the paper is ahead of another at its setting": (" is ahead of ",),
-    "a method of the paper is not ahead of another at its setting": (" is not ahead of ",),
+    "a method of the paper cannot be told from another at its setting": (" cannot be told from ",),
+    "a method of the paper is behind another at its setting": (" is not ahead of ",),
     "which method is best": ("has the smallest ",),
     "samples and calls beside another method": (" times the samples of ", " less that of "),
     "where two regimes meet": ("the fitted lines meet",),

@@ -13,11 +13,11 @@ from typing import Any
 import pandas as pd
 
 from dprepro.arrays import get_backend
+from dprepro.collected import write_collected
 from dprepro.errors import UserError
 from dprepro.files import write_publication, write_table, write_text
 from dprepro.findings import DRAWN, Finding, Question, abg23, klt25, markdown, records, told
 from dprepro.origin import made_line, origin_here
-from dprepro.stages.collect import write_collected
 from dprepro.workflow import made_by
 
 PAPERS: Mapping[str, Sequence[Question]] = {"abg23": abg23.QUESTIONS, "klt25": klt25.QUESTIONS}

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def write(target: str, data: Path, out: Path) -> None:
     """Write the table `target` from a collected table."""
+    from dprepro.collected import read_current
     from dprepro.files import write_publication, write_table, write_text
-    from dprepro.stages.collect import read_current
     from dprepro.workflow import made_by
 
     frame, metadata = read_current(data)

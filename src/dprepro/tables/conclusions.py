@@ -114,16 +114,23 @@ def _judged(row: Mapping[str, Any]) -> str:
 
 
 def _repaired(rows: pd.DataFrame) -> Iterator[str]:
-    """Say which algorithms reach their bound as published but not with calibrated noise, and what repairs it."""
+    """Say which algorithms reach their bound as published but not with calibrated noise, and what does with such noise.
+
+    Noise that is larger as published is not what privacy costs, and of runs that failed no exponent is told.
+    """
     private = rows[np.isfinite(rows["epsilon_claimed"])]
     for algorithm, group in _slopes(private).groupby("algorithm", sort=False):
-        missed, met = group["judged"].isin((MISSED, FAILED)), group["judged"].isin(_MET)
+        missed, met = group["judged"] == MISSED, group["judged"].isin(_MET)
         calibrated = group["variant"] != "published"
         reached = group[calibrated & met]
-        for lost in records(group[calibrated & missed]) if (~calibrated & met).any() else []:
+        published = records(group[~calibrated & met & (group["epsilon_accounted"] > group["epsilon_claimed"])])
+        for lost in records(group[calibrated & missed]) if published else []:
+            constant = published[0]["constant_set_here"]
             yield (
-                f"{lost['problem']}: {algorithm} has the bound's n^{lost['theory']:g} with the published noise; with "
-                f"the smallest noise that is certified, {_fall(lost)} [{lost['ci_low']:.2f}, {lost['ci_high']:.2f}]"
+                f"{lost['problem']}: {algorithm} has the bound's n^{lost['theory']:g} with the published noise"
+                + (f" ({constant}, set here)" if constant else "")
+                + f"; with the smallest noise that is certified, {_fall(lost)} [{lost['ci_low']:.2f}, "
+                f"{lost['ci_high']:.2f}]"
                 + "".join(f"; calibrated alike, {_fall(row)}" for row in records(reached))
                 + "."
             )
@@ -227,7 +234,10 @@ def _overtaking(mine: pd.DataFrame, theirs: pd.DataFrame, problem: str) -> Itera
         last += f"; failed runs at {failures} of {len(shared)} n"
     names = [_named((line["method"].iloc[0], line["variant"].iloc[0])) for line in (mine, theirs)]
     last += f"; {_tuning(mine, theirs)}"
-    if wins is None:
+    apart = differ(one[shared[-1]].to_numpy(), other[shared[-1]].to_numpy())
+    if wins is None and not apart and shared[-1] not in failed:
+        yield f"{problem}: {names[0]} cannot be told from {names[1]} {largest}; {last}."
+    elif wins is None:
         earlier = ", ".join(f"{at[0]:,.0f}" for at, ahead in zip(shared, smaller, strict=True) if ahead)
         but = f" (ahead at n = {earlier})" if earlier else f" ({len(shared)} n measured, ahead at none)"
         yield f"{problem}: {names[0]} is not ahead of {names[1]} {largest}{but}; {last}."
@@ -312,13 +322,15 @@ def _ranking(last: pd.DataFrame, where: str) -> Iterator[str]:
     best, first = mean_interval(values[order[0]]), last.iloc[0]
     level = [key for key in order[1:] if not differ(values[key], values[order[0]])]
     behind = [f"{_named(key)} {np.mean(values[key]):.3g}" for key in order[1:] if key not in level]
+    tuned = [_named(key) for key in order if any(json.loads(text) for text in groups[key]["tried"])]
+    chosen = "all" if len(tuned) == len(order) else f"only {', '.join(tuned)}" if tuned else "none"
     yield (
         f"{first['problem']}, {where}, epsilon = {first['epsilon']:g} accounted for all: {_named(order[0])} "
         f"has the smallest {first['metric']}, {best.mean:.3g} [{best.low:.3g}, {best.high:.3g}]"
         + (f"; indistinguishable from it: {', '.join(map(_named, level))}" if level else "")
         + (f"; behind it: {', '.join(behind)}" if behind else "")
         + (f"; left out for failed runs: {', '.join(failed)}" if failed else "")
-        + "."
+        + f"; tuned in this run: {chosen}."
     )
 
 

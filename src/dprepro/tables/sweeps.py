@@ -77,22 +77,31 @@ def _rows(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> Iterator[dict[str
 
 def _time_rows(rows: pd.DataFrame, claims: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the exponents in n of the gradient evaluations and of the CPU time, which no two runs have in common."""
-    points = [point.iloc[0] for _, point in rows[rows["refused"] == ""].groupby("axis_value")]
-    common = _common(rows, rows[rows["refused"] == ""], claims)
+    used = rows[rows["refused"] == ""]
+    points = [point.iloc[0] for _, point in used.groupby("axis_value")]
+    common = _common(rows, used, claims)
     for quantity, column in ((EVALUATIONS, "gradient_evaluations"), (SECONDS, "seconds")):
-        yield _count_row(common, quantity, claims, [(point["axis_value"], point[column]) for point in points])
+        yield _count_row(common, quantity, claims, [(point["axis_value"], point[column]) for point in points], used)
 
 
 def _count_row(
-    common: Mapping[str, Any], quantity: str, claims: Mapping[str, Any], counts: Sequence[tuple[float, float]]
+    common: Mapping[str, Any],
+    quantity: str,
+    claims: Mapping[str, Any],
+    counts: Sequence[tuple[float, float]],
+    used: pd.DataFrame,
 ) -> dict[str, Any]:
-    """Return the row of an exponent in n without interval; `counts` are pairs of n and a cost."""
+    """Return the row of an exponent in n without interval; `counts` are pairs of n and a cost of the runs `used`."""
     x = [at for at, _ in counts]
     counted = exact_exponent(x, [count for _, count in counts])
     stated = float(claims.get("evaluations", np.nan))
     power = float(claims.get("evaluations_log_power", 0.0))
     logarithms = stated + power * exact_exponent(x, np.log(x).tolist())
     exact, verdict = Interval(counted, counted, counted), count_verdict(counted, stated, logarithms)
+    if failed := int((used["failure"] != "").sum()):
+        # What runs cost that do not end as they should says little.
+        remark = f"{failed} of {len(used)} runs failed"
+        verdict = f"{remark}; {verdict}" if 2 * failed >= len(used) else f"{verdict}; {remark}"
     return _row(common, f"{quantity}: exponent in n", stated, exact, verdict, logarithms if power else np.nan)
 
 
@@ -122,7 +131,7 @@ def _axis_rows(axis: str, rows: pd.DataFrame, claims: Mapping[str, Any]) -> Iter
         yield _row(common, f"{rows['metric'].iloc[0]}: exponent in log({axis})", power, measured, remarks)
     if axis == "n":
         quantity, counts = counted(points)
-        yield _count_row(common, quantity, claims, list(zip(x, counts, strict=True)))
+        yield _count_row(common, quantity, claims, list(zip(x, counts, strict=True)), used)
 
 
 def _series_rows(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
