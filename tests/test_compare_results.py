@@ -268,6 +268,14 @@ def write_job(folder: Path, **settings: Any) -> None:
     write_record(folder / "sweeps/sweep/dp-gd.json", record)
 
 
+def test_a_table_that_is_incomplete_is_named(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    table = folders[1] / "tables/table"
+    write_publication(table, ["csv"], made_from={}, made_by={}, incomplete=["a run failed"])
+    code, found, _ = compared(folders, capsys)
+    assert code == 0
+    assert found["not_the_same"] == ["incomplete: none in a, tables/table.csv in b"]
+
+
 def test_seeds_and_replicates_are_told_where_they_differ(
     folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -153,7 +153,9 @@ def read_results(folder: Path) -> Results:
 def _read_table(path: Path, tables: set[str], reading: _Reading) -> None:
     file = f"{path.parent.name}/{path.name}"
     reading.files.add(file)
-    read_publication(path.with_suffix(""))
+    record = read_publication(path.with_suffix(""))
+    if record["incomplete"]:
+        reading.origins["incomplete"].add(file)
     rows = _csv_rows(path)
     ranks: Counter[str] = Counter()
     # Rows alike are told apart by their content, in whatever order they stand.
@@ -350,7 +352,7 @@ def _other_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:
 
 
 def _listed(values: frozenset[str]) -> str:
-    return " and ".join(value[:12] if len(value) == 40 else value for value in sorted(values)) or "not known"
+    return " and ".join(value[:12] if len(value) == 40 else value for value in sorted(values)) or "none"
 
 
 def report(found: Comparison) -> str:

@@ -24,7 +24,7 @@ class RunFailed(Exception):
     exit_code = 1
 
 
-# Told wherever a user names such a folder: its files are imported as soon as it is in use.
+# Warning shown wherever an extension folder can be given: its files are imported as soon as it is in use.
 TRUST = "files in extension folders are Python code and run with your rights: use only folders you trust"
 # What to do about a lack of memory.
 SHORT_OF_MEMORY = "give the job more memory, fewer rows or features, or a narrower tile"

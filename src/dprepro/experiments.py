@@ -644,7 +644,7 @@ def _naming(where: str) -> Iterator[None]:
 
 
 def _left_to_its_jobs() -> contextlib.suppress:
-    """Go on where an own file is not available: what needs it fails with the sentence, and all else is made."""
+    """Skip a check if an extension file is not available: only the jobs that need it fail."""
     return contextlib.suppress(extensions.Unavailable)
 
 

@@ -555,7 +555,7 @@ class Polytope:
 
     vertices: Any
     name: ClassVar[str] = "polytope"
-    # Whether projections come from a solver with a stopping rule, which ends in `NotConverged` where that is not met.
+    # Whether projections come from a solver with a stopping rule, which may raise `NotConverged`.
     solves_exactly: ClassVar[bool] = True
     properties: ClassVar[frozenset[str]] = frozenset({"bounded", "polytope"})
 

@@ -28,8 +28,8 @@ class Loss:
 
     name: str
     margin: bool = False
-    # Whether it is a function of <w, x>. Risks of those that say so know nothing of w but <w, x>, so that no loss can
-    # claim it falsely; the others stand in `vector_losses.py`.
+    # Whether it is a function of <w, x>. Risks of such losses receive <w, x> only, so a false declaration cannot go
+    # unnoticed; the others are in `vector_losses.py`.
     glm: bool = True
     # Whether it is a function of t - y.
     residual: bool = False

@@ -217,7 +217,7 @@ class Algorithm(ABC):
     paper: ClassVar[str] = "own"
     needs: ClassVar[frozenset[str]]
     takes_regularizer: ClassVar[bool] = True
-    # Whether a run ends in a solver with a stopping rule, and in `NotConverged` where that is not met.
+    # Whether a run calls a solver with a stopping rule, which may raise `NotConverged`.
     solves_exactly: ClassVar[bool] = False
     # Whether losses of single samples are asked for, which embedded rows have no means for.
     looks_at_samples: ClassVar[bool] = False
@@ -304,7 +304,7 @@ class Algorithm(ABC):
             )
         if not isinstance(plan.events, tuple):
             raise BrokenAlgorithm(
-                f"The algorithm {self.name} has events that are no tuple: write (event,) for a single one."
+                f"The algorithm {self.name} has events that are not a tuple: write (event,) for a single one."
             )
         for event in leaves(plan.events):
             if not isinstance(event, Event):

@@ -17,7 +17,7 @@ REPAIRED = "fails as printed"
 HOLDS = "holds here"
 EMPTY = "empty"
 UNDECIDED = "not decided"
-# Of a slip that a lost symbol, root or subscript would make.
+# Marks an error that a lost symbol, root or subscript in our copy could explain.
 OURS = "the slip may be our copy's"
 # The key, among the numbers, of what only figures show: a name to columns of equal length.
 DRAWN = "drawn"

@@ -138,7 +138,7 @@ def judge_tree_bound(numbers: Numbers) -> Finding:
 
 # 2, 3: the constant of Algorithm 2.
 
-# By what q is divided, in order: the lemma has it up to a constant.
+# Divisors of q, in increasing order: the lemma has it up to a constant.
 _DIVISORS = (1, 2, 3, 4, 6, 8, 12, 16)
 _BOOST_GRID = ((1.0, 10**3), (1.0, 10**4), (1.0, 10**5), (0.1, 10**4))
 

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 SMALLEST_DELTA = 1e-300
 SMALLEST_EPSILON, LARGEST_EPSILON = 1e-100, 1e100
-# Relative changes at which an epsilon counts as settled: to compare divisions of the noise by, which err alike; while
-# searching; and of a result.
+# Relative changes at which an epsilon counts as settled: for comparing divisions of the noise, whose errors are alike;
+# while searching; and of a result.
 ALIKE, ROUGH, FINE = 0.1, 0.02, 0.003
 # Below this mu the two terms of a Gaussian delta cancel.
 SMALL_MU = 0.01
-# A share of the noise that does where the best division is not known yet, and the logits of those that are tried.
+# Share of the noise before the best division is known, and the range of logits in which that is searched for.
 FIRST_SHARE = 0.6
 SHARES = (-3.0, 8.0)
 
@@ -674,9 +674,9 @@ def _simple_bound(divided: _Divided, delta: float) -> float:
 def _losses_epsilon(
     divided: _Divided, delta: float, lower: float, tolerance: float, enough: float | None = None
 ) -> float:
-    """Return an upper bound on epsilon, settled up to `tolerance`; of no more than `enough` none better is looked for.
+    """Return an upper bound on epsilon, settled up to `tolerance`.
 
-    With `enough` it is also given up where no finer grid would lead there.
+    The search stops as soon as the bound is at most `enough`, and where no finer grid would lead there.
     """
     from dprepro.privacy import pld
     from dprepro.privacy.composition import bounded_range, optimal_pure

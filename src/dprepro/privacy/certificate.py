@@ -22,7 +22,7 @@ from dprepro.privacy.events import ADJACENCY, event_from_json, event_to_json, is
 if TYPE_CHECKING:
     from dprepro.algorithms.base import Plan
 
-# What a certificate states as it stands in the plan, and what that is called there.
+# Keys of a certificate that are copied from the plan, with the plan's names for them.
 _STATED_AS = {
     **{key: key for key in ("algorithm", "variant", "delta", "theorem", "constant_set_here", "events")},
     "epsilon_claimed": "epsilon",

@@ -35,7 +35,7 @@ SMALL_BATCH = 16
 _SIGN_SYMMETRIC = (RealSpace, L2Ball, L1Ball, LpBall)
 
 
-# Labels of this size are as good as infinitely far: no run comes near them.
+# Labels beyond this size are treated as infinitely far: no prediction comes close to them.
 FAR_LABEL = 1e6
 
 
