@@ -516,10 +516,13 @@ def test_a_csv_without_a_line_of_names_is_refused_and_numbered_columns_are_not(r
         width = line.count(",")
         data.write_text(f"{line}\n{'0.25,' * width}-1\n{'0.125,' * width}1\n")
         outcome = run("solve", "dp_gd", "--data", data, *PRIVACY, *STEPS)
-        assert_refused(outcome, "put a line with a name for each column first.")
+        assert_refused(outcome, "the first line must name each column.")
         assert "0.61" not in outcome.err, "values of a record stay private"
-    data.write_text("0,1\n0.25,-1\n0.125,1\n")
-    assert "column '1' was taken as the label" in run("solve", "dp_gd", "--data", data, *PRIVACY, *STEPS).out
+    for line, label in (("0,1", "1"), ("1,2", "2"), ("0,y", "y")):
+        data.write_text(f"{line}\n0.25,-1\n0.125,1\n")
+        told = run("solve", "dp_gd", "--data", data, *PRIVACY, *STEPS).out
+        assert label == "y" or f"column '{label}' was taken as the label" in told
+        assert "objective" in told
 
 
 def test_a_target_for_an_archive_of_arrays_is_not_ignored_in_silence(data: Path, run: Run) -> None:

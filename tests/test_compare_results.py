@@ -273,7 +273,7 @@ def test_a_table_that_is_incomplete_is_named(folders: tuple[Path, Path], capsys:
     write_publication(table, ["csv"], made_from={}, made_by={}, incomplete=["a run failed"])
     code, found, _ = compared(folders, capsys)
     assert code == 0
-    assert found["not_the_same"] == ["incomplete: none in a, tables/table.csv in b"]
+    assert found["not_the_same"] == ["incomplete in b: tables/table.csv"]
 
 
 def test_seeds_and_replicates_are_told_where_they_differ(

@@ -331,7 +331,7 @@ def test_a_value_of_the_wrong_kind_is_refused_under_its_key(
         ("curves", ("title",), "", "a text of 1 to 120 characters on one line"),
         ("curves", ("regularizer", "l2"), -0.1, "a number >= 0"),
         ("curves", ("regularizer", "l1"), -0.1, "a number >= 0"),
-        ("curves", ("datasets",), [], "at least one dataset"),
+        ("curves", ("datasets",), [], "a list of one dataset"),
         ("curves", ("datasets", 0, "rows"), 0, "a whole number >= 1"),
         ("curves", ("datasets", 0, "seed"), -1, "a whole number >= 0"),
         ("curves", ("epsilon",), [], "numbers > 0"),
@@ -948,3 +948,15 @@ def test_series_that_cannot_be_told_are_refused(
     changes: dict[str, Any], message: str, refusal: Callable[[str, dict[str, Any]], str]
 ) -> None:
     assert message in refusal("sweeps", in_series(**changes))
+
+
+@pytest.mark.parametrize("label", ["GD, T = {T}", "GD {{variant}}"])
+def test_a_label_that_variants_share_is_refused(
+    label: str, refusal: Callable[..., str], load: Callable[..., Any]
+) -> None:
+    """A figure would draw the mean of both under one name."""
+    several = changed("curves", ("variants",), ["published", "certified"])
+    several["algorithms"]["dp-gd"]["label"] = label
+    assert "dp-gd.label is shared by several variants; add {variant} to it." in refusal("curves", several)
+    several["algorithms"]["dp-gd"]["label"] = "GD {variant}"
+    load(experiment=several)

@@ -61,6 +61,8 @@ _VERDICTS = ("verdict", "privacy")
 # What may differ between two runs of one configuration: chance, the number of draws, where it ran, and names.
 _FREE = frozenset({"seed", "tuning_seed", "replicates", "tile", "device", "dtype", "label", "title"})
 _NUMBER = re.compile(r"[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?")
+# The origin under which tables stand that lack something.
+INCOMPLETE = "incomplete"
 # What is shown of the list of changes that are only told, not counted.
 _SHOWN = 10
 
@@ -155,7 +157,7 @@ def _read_table(path: Path, tables: set[str], reading: _Reading) -> None:
     reading.files.add(file)
     record = read_publication(path.with_suffix(""))
     if record["incomplete"]:
-        reading.origins["incomplete"].add(file)
+        reading.origins[INCOMPLETE].add(file)
     rows = _csv_rows(path)
     ranks: Counter[str] = Counter()
     # Rows alike are told apart by their content, in whatever order they stand.
@@ -331,7 +333,13 @@ def settings_lines(a: Results, b: Results) -> list[str]:
     lines = []
     for key in sorted({*a.origins, *b.origins}):
         ours, theirs = a.origins.get(key, frozenset()), b.origins.get(key, frozenset())
-        if ours != theirs:
+        if key == INCOMPLETE:
+            lines += [
+                f"incomplete in {side}: {', '.join(sorted(files))}"
+                for side, files in (("a", ours), ("b", theirs))
+                if files
+            ]
+        elif ours != theirs:
             lines.append(f"{key}: {_listed(ours)} in a, {_listed(theirs)} in b")
     common = [name for name in a.jobs if name in b.jobs]
     keys = Counter(key for name in common for key in _other_keys(a.jobs[name], b.jobs[name]))
@@ -352,7 +360,7 @@ def _other_keys(a: Mapping[str, Any], b: Mapping[str, Any]) -> set[str]:
 
 
 def _listed(values: frozenset[str]) -> str:
-    return " and ".join(value[:12] if len(value) == 40 else value for value in sorted(values)) or "none"
+    return " and ".join(value[:12] if len(value) == 40 else value for value in sorted(values)) or "not known"
 
 
 def report(found: Comparison) -> str:

@@ -362,13 +362,13 @@ def _suggest(name: str, known: Sequence[str]) -> str:
 def _check_curves(spec: Mapping[str, Any], where: str) -> None:
     """Check what a schema cannot know: registered algorithms with their letters, and datasets."""
     _check_problem(spec, f"In {where}")
-    if len(spec["datasets"]) > 1:
-        raise UserError(f"In {where}: datasets has {len(spec['datasets'])} entries, but a figure shows one; keep one.")
     for entry, algorithm in spec["algorithms"].items():
-        if len(spec["variants"]) > 1 and "{variant" not in algorithm["label"]:
-            raise UserError(f"In {where}: algorithms.{entry}.label is that of several variants; add {{variant}} to it.")
         with _left_to_its_jobs():
             _check_method(algorithm, where, f"algorithms.{entry}")
+            if len(spec["variants"]) > 1 and "variant" not in labels.names(algorithm["label"]):
+                raise UserError(
+                    f"In {where}: algorithms.{entry}.label is shared by several variants; add {{variant}} to it."
+                )
             with _naming(f"In {where}: algorithms.{entry}.parameters"):
                 _letters_checked(algorithm, algorithm.get("parameters", {}))
     for dataset in spec["datasets"]:

@@ -151,7 +151,8 @@ def check_job(path: Path, spec: Mapping[str, Any]) -> None:
 
     `path` is results/KIND/EXPERIMENT/JOB.json; what no workflow asked for has no such specification.
     """
-    job = path.absolute().parents[2] / "jobs" / path.absolute().parent.name / path.name
+    folder = path.absolute().parent
+    job = folder.parent.parent / "jobs" / folder.name / path.name
     if job.exists() and unsealed(read_record(job)) != jsonable(spec):
         raise UserError(f"The result {path} is of another configuration than {job}: remove it and run snakemake again.")
 

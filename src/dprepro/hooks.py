@@ -76,7 +76,8 @@ def make_the_rest(workflow: Any, results: Path, logs: str | Sequence[str]) -> No
             "name": str(job.message),
             "command": _words(job.shellcmd),
             "outputs": [str(file) for file in job.output],
-            "gaps": missing.below(job) or [missing.reason(job)],
+            "gaps": missing.below(job),
+            "failed": "" if missing.below(job) else missing.reason(job),
         }
         for rule in _SHOWING
         for job in missing.jobs

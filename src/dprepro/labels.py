@@ -70,5 +70,5 @@ def mathematics_problem(text: str) -> str:
         try:
             MathTextParser("path").parse(text)
         except ValueError:
-            return "has text between dollar signs that is no mathematics that figures can draw"
+            return "has text between dollar signs that figures cannot draw as mathematics"
     return ""

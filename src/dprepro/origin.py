@@ -49,7 +49,7 @@ def incomplete_lines(metadata: Mapping[str, Any]) -> str:
     """Return what is missing in a figure or table that was made although a job failed; nothing if it is complete."""
     if not metadata["incomplete"]:
         return ""
-    return "**Incomplete.** Missing here, and made by the next run:\n\n" + "\n".join(
+    return "**Incomplete.** Missing here until the next run that succeeds:\n\n" + "\n".join(
         f"- {gap}" for gap in metadata["incomplete"]
     )
 

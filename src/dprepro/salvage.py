@@ -28,56 +28,63 @@ def salvage(
 ) -> tuple[list[Path], list[str]]:
     """Run each step; return the files that were written and a sentence for everything that is missing.
 
-    A step has the words of its `command`, its `outputs`, the `gaps` in its inputs and its `name`. `lost` are sentences
-    on the jobs that failed and cannot be made up for. What these and the steps had made before is `outdated`: it does
-    not count as being there, unless a step makes it again.
+    A step has the words of its `command`, its `outputs`, its `name`, the `gaps` in its inputs, and a sentence under
+    `failed` if it failed itself. `lost` are the sentences on all jobs that failed. What these and the steps had made
+    before is `outdated`: it does not count as being there, unless a step makes it again.
     """
     written: list[Path] = []
-    gaps = list(lost)
+    missing = list(lost)
+    seen: set[str] = set()
     for step in steps:
         outputs = [Path(file) for file in step["outputs"]]
         # Of an earlier run: it must not pass for a result of this one.
         _remove(outputs)
+        gaps: list[str] = list(step["gaps"])
+        error = ""
         try:
-            found = _run(step, gaps, {*outdated} - {*written})
-        except Exception as error:
+            _run(step, gaps, missing, {*outdated} - {*written})
+        except Exception as raised:
             # Whatever is wrong with one table, the others are made.
-            found = [_sentence(error)]
+            error = _sentence(raised)
             _remove(outputs)
             outputs = []
-        # The reason of a job that failed may be among the gaps already.
-        gaps += [f"{step['name']}: {gap}" for gap in found if not any(gap in known for known in gaps)]
+        found = [gap for gap in gaps[len(step["gaps"]) :] if gap not in seen]
+        seen |= {*found}
+        if step["failed"] and found:
+            # What was wrong with its inputs says more than that it failed.
+            missing.remove(step["failed"])
+        if error and not step["failed"]:
+            found.append(error)
+        missing += [f"{step['name']}: {gap}" for gap in found]
         for file in outputs:
             os.utime(file, (1.0, 1.0))
         written += outputs
-    return written, gaps
+    return written, missing
 
 
-def _run(step: Mapping[str, Any], gaps: Sequence[str], outdated: Collection[Path]) -> list[str]:
-    """Run a step and return the gaps that it has found beside those that were known."""
+def _run(step: Mapping[str, Any], gaps: list[str], missing: Sequence[str], outdated: Collection[Path]) -> None:
+    """Run a step, which adds to its gaps what it leaves out; the report tells of all that is missing."""
     from dprepro.cli import build_parser
 
     options = build_parser().parse_args(step["command"])
     for name in _INPUTS:
         _keep_existing(options, name, outdated)
-    options.gaps = list(step["gaps"])
+    options.gaps = gaps
     if step["command"][0] == "report":
         options.spec, left_out = present(options.spec, options.results, outdated)
-        options.gaps = [*gaps, *left_out]
-    known = len(options.gaps)
+        options.gaps = [*missing, *left_out]
     options.command(options)
-    return options.gaps[known:]
 
 
 def _keep_existing(options: argparse.Namespace, name: str, outdated: Collection[Path]) -> None:
     files = getattr(options, name, None)
     if not isinstance(files, list):
         if isinstance(files, Path) and files in outdated:
-            raise UserError("none of its inputs is there.")
+            raise UserError("none of its inputs exists.")
         return
     found = [file for file in files if file not in outdated and file.exists() and _twin(file).exists()]
     if files and not found:
-        raise UserError("none of its inputs is there.")
+        raise UserError("none of its inputs exists.")
     setattr(options, name, found)
 
 
@@ -111,6 +118,9 @@ def present(spec: Mapping[str, Any], results: Path, outdated: Collection[Path]) 
         if there(f"tables/{paper.lower()}_findings", *(f"figures/{name}" for name in figures))
     }
     privacy = there("privacy/certificates", "privacy/audit")
+    attacked: Mapping[str, str] = {}
+    if privacy:
+        attacked = read_record(results / "privacy/audit.json", "made_from")["made_from"]["audits"]
     lost = [entry["name"] for entry in spec["experiments"] if entry["name"] not in kept]
     lost += [f"the findings on {paper}" for paper in spec["findings"] if paper not in findings]
     lost += [] if privacy else ["certificates and audits"]
@@ -119,7 +129,7 @@ def present(spec: Mapping[str, Any], results: Path, outdated: Collection[Path]) 
         "experiments": [{**entry, "parts": [part for part in entry["parts"] if part in kept]} for entry in experiments],
         "findings": findings,
         "privacy": privacy,
-        "audits": [name for name in spec["audits"] if there(f"privacy/audits/{name}")],
+        "audits": [name for name in spec["audits"] if f"privacy/audits/{name}" in attacked],
     }
     return found, [f"Not in the report: {', '.join(lost)}."] if lost else []
 
@@ -155,6 +165,6 @@ def salvage_file(spec: Path) -> None:
         where = f", among them {reports[0]}" if reports else ""
         print(
             f"dprepro: Made from what is there, and marked incomplete: {len(written)} "
-            f"{'file' if len(written) == 1 else 'files'}{where}. Once what is said above is mended, the same command "
+            f"{'file' if len(written) == 1 else 'files'}{where}. Once these problems are solved, the same command "
             "tries the failed jobs again and makes these files anew."
         )

@@ -53,20 +53,18 @@ def read_table(path: Path, target: str | None) -> tuple[np.ndarray, np.ndarray, 
 def _check_names(path: Path) -> None:
     """Refuse a CSV file whose first line is not a line of names: it would be lost as a record, and shown as names.
 
-    Each column has a name of its own; a number is a name only if it counts the columns, from 0 or 1.
+    Each column has a name of its own; a number is a name only if it counts the columns, from 0 or 1, as pandas does.
     """
     import pandas as pd
 
     line = pd.read_csv(path, header=None, nrows=1, dtype=str, keep_default_na=False, skipinitialspace=True)
     names = [str(name).strip() for name in line.iloc[0]]
-    if any(names == [str(column) for column in range(first, first + len(names))] for first in (0, 1)):
-        return
-    for position, name in enumerate(names, 1):
-        if not name or _is_number(name) or names.count(name) > 1:
+    for position, name in enumerate(names):
+        counts = name in (str(position), str(position + 1))
+        if not name or names.count(name) > 1 or (_is_number(name) and not counts):
             what = "no name" if not name else "a number for a name" if _is_number(name) else "the name of another"
             raise UserError(
-                f"Column {position} in the first line of {path} has {what}: put a line with a name for each column "
-                "first."
+                f"Column {position + 1} in the first line of {path} has {what}: the first line must name each column."
             )
 
 

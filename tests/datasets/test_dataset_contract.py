@@ -158,9 +158,9 @@ def test_a_negative_seed_is_refused() -> None:
 
 
 def test_unknown_parameters_are_refused_by_name() -> None:
-    with pytest.raises(UserError, match="'digits' has no parameter colour, size: it takes none besides"):
+    with pytest.raises(UserError, match="'digits' has no parameter 'colour', 'size': it takes none besides"):
         datasets.load("digits", size=3, colour="red")
-    with pytest.raises(UserError, match="'adult' has no parameter seeds: it takes split besides"):
+    with pytest.raises(UserError, match="'adult' has no parameter 'seeds': it takes split besides"):
         datasets.load("adult", seeds=3)
 
 

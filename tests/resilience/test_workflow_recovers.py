@@ -111,11 +111,11 @@ def flip(path: Path) -> None:
 
 
 REPORTED = """
-audit: {algorithms: [dp_gd], replicates: 200, delta: 0.001, settings: [{variant: certified, epsilon: [1]}]}
+audit: {algorithms: [dp_gd, dp_sgd], replicates: 200, delta: 0.001, settings: [{variant: certified, epsilon: [1]}]}
 """
 
 
-@pytest.mark.parametrize("what", ["the stage privacy", "a run", "a plan"])
+@pytest.mark.parametrize("what", ["the stage privacy", "a run", "a plan", "an audit"])
 def test_whatever_fails_the_report_is_made_of_the_rest(what: str, ready: Tiny) -> None:
     config = ready.folder / CONFIG
     config.write_text(config.read_text() + REPORTED)
@@ -127,7 +127,12 @@ def test_whatever_fails_the_report_is_made_of_the_rest(what: str, ready: Tiny) -
         )
         outcome = ready.snakemake("report", config=CONFIG)
     else:
-        damaged = next(iter(ready.files(f"{what.removeprefix('a ')}s/*/dp-gd-short*[!e].json").values()))
+        places = {
+            "a run": "runs/*/dp-gd-short*",
+            "a plan": "plans/*/dp-gd-short*[!e]",
+            "an audit": "privacy/audits/dp_sgd",
+        }
+        damaged = next(iter(ready.files(f"{places[what]}.json").values()))
         flip(damaged)
         for path in ready.files("data/*").values():
             path.unlink()
@@ -142,9 +147,14 @@ def test_whatever_fails_the_report_is_made_of_the_rest(what: str, ready: Tiny) -
         assert methods_in(ready) == RUNS
         ready.edit("stages/privacy.py", lambda text: text.replace("    raise OSError('planted')\n", ""))
     else:
-        assert any(f"{damaged.name} was changed after it was written" in sentence for sentence in outcome.sentences)
+        missing = [sentence for sentence in outcome.sentences if sentence.startswith("dprepro: Missing: ")]
+        assert len(missing) == 1, "each gap is told once"
+        assert f"{damaged.name} was changed after it was written" in missing[0]
+        listed = report.partition('class="incomplete"')[2].partition("</ul>")[0]
+        assert listed.count(f"{damaged.name} was changed after it was written") == 1
         assert methods_in(ready) == RUNS - (what == "a run")
         assert len(pd.read_csv(ready.results / "privacy/certificates.csv")) == RUNS - (what == "a plan")
+        assert len(pd.read_csv(ready.results / "privacy/audit.csv")) == 2 - (what == "an audit")
         damaged.unlink()
     outcome = ready.snakemake("report", config=CONFIG)
     assert outcome.code == 0, outcome.text
@@ -238,7 +248,7 @@ def test_an_unlinked_dataset_fails_its_own_jobs_and_all_else_is_made(tiny: Tiny,
 
 def test_a_users_files_from_the_future_do_not_stop_the_report_and_keep_their_time(ready: Tiny) -> None:
     config = ready.folder / CONFIG
-    audit = "audit: {algorithms: [dp_gd], replicates: 200, settings: [{variant: certified, epsilon: [1]}]}\n"
+    audit = "audit: {algorithms: [dp_gd, dp_sgd], replicates: 200, settings: [{variant: certified, epsilon: [1]}]}\n"
     config.write_text(config.read_text() + audit)
     future = time.time() + 86400.0
     errata = ready.folder / "docs/fidelity.md"

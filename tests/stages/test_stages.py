@@ -343,6 +343,16 @@ def test_without_a_single_result_there_are_rows_with_reasons_and_a_figure_in_wor
     assert "commit " in caption, "what refused them"
 
 
+def test_methods_whose_labels_come_out_alike_are_not_merged_and_refused_ones_do_not_count(finished, tmp_path):
+    """A figure would draw the mean of both under one name and one certificate."""
+    alike = entries(finished, tmp_path, one=("dp_gd", {"T": 5}, 1.0), two=("dp_gd", {"T": 5, "eta": 0.1}, 1.0))
+    with pytest.raises(UserError, match="methods one and two of wyx17_fig1 are both called 'Method, T = 5'"):
+        collect(alike, {"small": finished[2]}, tmp_path / "alike.parquet")
+    refused = entries(finished, tmp_path, few=("tree_spider", {}, 1.0), fewer=("jl_tree_spider", {}, 1.0))
+    collect([*finished[3], *refused], {"small": finished[2]}, tmp_path / "refused.parquet")
+    assert len(read_collected(tmp_path / "refused.parquet")[1]["refused"]) == 2
+
+
 def test_a_run_without_an_optimum_is_a_gap_and_the_others_stay(finished, tmp_path):
     (lost,) = entries(finished, tmp_path, lost=("dp_gd", {"T": 5}, 1.0), dataset="gone")
     out = tmp_path / "table.parquet"
@@ -355,6 +365,6 @@ def test_a_run_without_an_optimum_is_a_gap_and_the_others_stay(finished, tmp_pat
     frame, metadata = read_collected(out)
     assert set(frame["dataset"]) == {"small"}
     assert metadata["incomplete"] == gaps
-    with pytest.raises(UserError, match="Of no run there is a result that can be trusted"):
+    with pytest.raises(UserError, match="No run has a result and an optimum that can be trusted"):
         collect([lost], {"small": finished[2]}, tmp_path / "none.parquet", gaps)
     assert not (tmp_path / "none.parquet").exists()

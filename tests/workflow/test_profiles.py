@@ -70,7 +70,7 @@ def test_a_gpu_that_is_missing_is_one_sentence_before_any_job(asked: str, checko
     ]
     assert "Traceback" not in outcome.text
     assert outcome.jobs == []
-    assert set(checkout.files("*")) <= {"logs"}, "the progress of a run that did not come to its jobs"
+    assert set(checkout.files("*")) <= {"logs", "jobs"}, "the progress of a run that did not come to its jobs"
     assert checkout.snakemake(OPTIMUM, *options, config=config).code == 0, "no lock is left, and this needs no GPU"
 
 

@@ -26,7 +26,8 @@ _LEAD = (
 _HOW_TO_READ = (
     "A verdict compares a measured value, with its 95 % interval, to what the paper states. Agrees: the interval of "
     f"an exponent comes within {TOLERANCE:g}, or {SHARE:.0%} of the predicted one if that is less, or the interval "
-    "meets a bound. Agrees in part: so it does, but runs failed. Better than the bound: it is below; natural problems "
+    "meets a bound. Agrees, with failures: so it does, but runs failed or are no better "
+    "than the initial point. Better than the bound: it is below; natural problems "
     "are often easier than the worst case. Not reached: it is above. Compared: set against another method, or against "
     "a bound whose constant is not stated. "
     "A finding holds a claim against a computation. Accounted epsilons are upper bounds, audited ones lower bounds: a "

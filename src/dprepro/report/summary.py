@@ -58,7 +58,7 @@ def incomplete(contents: Contents) -> Html:
     return tag(
         "div",
         tag("h3", "Incomplete"),
-        tag("p", "Jobs failed. This page shows what the others made; the next run makes the rest. Missing:"),
+        tag("p", "Jobs failed. This page shows what the others made. Missing until the next run that succeeds:"),
         tag("ul", *(tag("li", gap) for gap in contents.gaps)),
         class_="incomplete",
     )

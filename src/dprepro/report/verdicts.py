@@ -11,7 +11,7 @@ GOOD, BAD, OPEN = "good", "bad", "open"
 AGREES = "agrees"
 BETTER = "better than the bound"
 # As the paper says, but runs failed, or points are no better than where they began.
-IN_PART = "agrees in part"
+FLAWED = "agrees, with failures"
 MISSED = "not reached"
 DIFFERS = "differs"
 FAILED = "failed"
@@ -28,7 +28,7 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         GOOD,
         ("faster than the bound", "falls faster than the bound", "grows less than", "fewer than stated"),
     ),
-    IN_PART: (OPEN, ()),
+    FLAWED: (OPEN, ()),
     MISSED: (
         BAD,
         ("not reached", "grows more than", "more than stated"),
@@ -78,24 +78,24 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 }
 # How many failed, or how many times the best it is, comes first in some verdicts.
 _NUMBERS = re.compile(r"^[\d.,e+]+ (of [\d,]+ (runs|replicates|points) )?")
-# What a verdict adds where runs failed.
+# A part of a verdict that tells of failures.
 _FAILURES = re.compile(r"^[\d,]+ of [\d,]+ (runs|replicates|points) (failed|no better)")
 OTHER = "other"
 FINDINGS = ("contradicted", "fails as printed", "holds here", "empty", "not decided")
-RESULTS = (AGREES, BETTER, IN_PART, MISSED, DIFFERS, FAILED, REFUSED, COMPARED, NOTHING, OTHER)
+RESULTS = (AGREES, BETTER, FLAWED, MISSED, DIFFERS, FAILED, REFUSED, COMPARED, NOTHING, OTHER)
 
 
 def kind(verdict: str) -> str:
     """Return the kind of a verdict by how it begins; of several beginnings that fit the longest counts.
 
-    A verdict that supports a claim while runs failed does so in part, wherever the failures stand.
+    Agreement beside which runs failed is a kind of its own, wherever the failures stand: neither a success nor a miss.
     """
     if not verdict:
         return NOTHING
     parts = verdict.split("; ")
     sound = [part for part in parts if not _FAILURES.match(part)]
     if len(sound) < len(parts) and sound and tone(_begins(sound[0])) == GOOD:
-        return IN_PART
+        return FLAWED
     return _begins(verdict)
 
 

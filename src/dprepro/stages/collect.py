@@ -53,7 +53,7 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: l
     """
     found = [*each_trusted(runs, lambda path: _read_run(path, optima), gaps)]
     if not found:
-        raise UserError("Of no run there is a result that can be trusted, with its optimum: make them again.")
+        raise UserError("No run has a result and an optimum that can be trusted: remove them and run snakemake again.")
     records = [run.record for run in found]
     _check_labels(records)
     job = records[0]["job"]
@@ -79,7 +79,10 @@ def _check_labels(records: Sequence[Mapping[str, Any]]) -> None:
     seen: dict[tuple[str, str], str] = {}
     for record in records:
         job = record["job"]
-        name = labels.formatted(job["label"], record["plan"] or job["parameters"])
+        # Of a refused setting nothing is drawn, and its label may lack values that only a plan has.
+        if record["plan"] is None:
+            continue
+        name = labels.formatted(job["label"], record["plan"])
         if (other := seen.setdefault((name, str(job["epsilon"])), job["entry"])) != job["entry"]:
             raise UserError(
                 f"The methods {other} and {job['entry']} of {job['experiment']} are both called {name!r}: change one "
@@ -151,7 +154,7 @@ def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path, g
     """
     found = [*each_trusted(runs, _read_sweep, gaps)]
     if not found:
-        raise UserError("Of no sweep there is a result that can be trusted: make them again.")
+        raise UserError("No sweep has a result that can be trusted: remove them and run snakemake again.")
     records = [record for record, _ in found]
     metadata = {
         "kind": "sweeps",
@@ -183,7 +186,7 @@ def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path, gaps:
     """
     found = {path.stem: (frame, here) for path, frame, here in each_trusted(data, _read_part, gaps)}
     if not found:
-        raise UserError(f"Of {paper}'s {title} there is no part that can be trusted: make them again.")
+        raise UserError(f"No part of {paper}'s {title} can be trusted: remove them and run snakemake again.")
     parts = {name: here for name, (_, here) in found.items()}
     merged: dict[str, Any] = {"kind": "parts", "paper": paper, "title": title, "parts": parts}
     for key in ("problems", "settings"):

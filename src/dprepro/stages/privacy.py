@@ -113,8 +113,9 @@ def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path, gaps
 
     planned = dict(each_trusted(plans, lambda path: (path, read_certified(path)), gaps))
     attacked = dict(each_trusted(audits, lambda path: (path, read_audit(path)), gaps))
-    if not attacked:
-        raise UserError("There is no audit that can be trusted: make them again.")
+    for what, found in (("plan", planned), ("audit", attacked)):
+        if not found:
+            raise UserError(f"No {what} can be trusted: remove them and run snakemake again.")
     audited = audit_rows(attacked.values())
     certified = certificate_rows(planned.values(), audited)
     origin = f"Made by {_made(next(iter(attacked.values())))}."
