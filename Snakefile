@@ -18,7 +18,7 @@ include: "workflow/rules/report.smk"
 
 
 onerror:
-    tell(explain(Path(RESULTS), log))
+    say(explain(Path(RESULTS), log))
     make_the_rest(workflow, Path(RESULTS), log)
 
 

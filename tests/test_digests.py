@@ -36,7 +36,7 @@ def sealed(folder: Path) -> list[Path]:
     write_arrays(folder / "arrays.npz", ARRAYS)
     frame = pd.DataFrame({"value": np.linspace(0.0, 1.0, 7), "job": "a"})
     write_collected(
-        [frame], {"origins": ["{}"]}, folder / "table.parquet", made_from={"runs": {"a": "0" * 64}}, made_by={}
+        [frame], {"origins": ["{}"]}, folder / "table.parquet", made_from={"runs/table/a.json": "0" * 64}, made_by={}
     )
     write_sealed(folder / "page.html", f"<p>0.999</p><!-- {digests.BLANK.decode()} -->")
     return [folder / name for name in ("record.json", "arrays.npz", "table.parquet", "page.html")]
@@ -58,7 +58,7 @@ def test_what_was_sealed_is_read_back(tmp_path: Path) -> None:
     frame, metadata = read_collected(table)
     assert list(frame["value"]) == list(np.linspace(0.0, 1.0, 7))
     assert metadata["digest"] == digests.check(table)
-    assert metadata["made_from"] == {"runs": {"a": "0" * 64}}
+    assert metadata["made_from"] == {"runs/table/a.json": "0" * 64}
 
 
 def test_equal_content_has_equal_bytes(tmp_path: Path) -> None:

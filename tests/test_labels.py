@@ -40,6 +40,11 @@ def test_a_value_that_the_format_is_not_for_is_shown_plainly(value: object) -> N
     assert formatted("{eta:.3g}", {"eta": math.inf}) == "inf"
 
 
+@pytest.mark.parametrize("label", ["{T:c}", "{T:x>100}{T:x>100}", "{step:>121}"])
+def test_a_label_that_may_come_out_broken_or_too_long_is_refused(label: str) -> None:
+    assert format_problem(label, TYPES)
+
+
 @given(st.text(st.sampled_from("{}T:!rgd0.9eta ,"), max_size=12))
 def test_what_is_taken_can_be_formatted_whatever_the_plan(label: str) -> None:
     try:

@@ -15,13 +15,6 @@ from dprepro.files import atomic_path, jsonable
 
 METADATA_KEY = b"dprepro"
 SEAL_KEY = "dprepro seal"
-# Where the files are that a collected table is made from, in the folder of results.
-SOURCES = {
-    "runs": "runs/{experiment}/{name}.json",
-    "sweeps": "sweeps/{experiment}/{name}.json",
-    "optima": "optima/{experiment}/{name}.npz",
-    "data": "data/{name}.parquet",
-}
 
 
 def write_collected(
@@ -29,13 +22,14 @@ def write_collected(
     metadata: Mapping[str, Any],
     out: Path,
     *,
-    made_from: Mapping[str, Any],
+    made_from: Mapping[str, str],
     made_by: Mapping[str, str],
     gaps: Sequence[str] = (),
 ) -> None:
     """Write frames as one sealed table, with the metadata that `read_collected` returns.
 
-    Without frames the table has neither rows nor columns.
+    Without frames the table has neither rows nor columns. `made_from` has the digest of each file by its place in the
+    folder of results.
     """
     import pyarrow
     import pyarrow.parquet
@@ -77,23 +71,11 @@ def read_collected(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     return frame, metadata | {"digest": digest}
 
 
-def sources(path: Path, metadata: Mapping[str, Any]) -> dict[str, str]:
-    """Return the digest of each file that a collected table was made from, by its place in the folder of results."""
-    return {
-        SOURCES[kind].format(experiment=path.stem, name=name): digest
-        for kind, made_from in metadata["made_from"].items()
-        for name, digest in made_from.items()
-    }
-
-
 def read_current(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return a collected table as `read_collected` does; a `UserError` if results beside it are not those it has."""
     frame, metadata = read_collected(path)
-    for place, expected in sources(path, metadata).items():
+    for place, expected in metadata["made_from"].items():
         source = path.absolute().parents[1] / place
         if source.exists() and (found := digests.stated(source)) != expected:
-            raise UserError(
-                f"The table {path} was not made from {source} as it is: expected digest {expected[:12]}, found "
-                f"{found[:12]}; {digests.AGAIN}."
-            )
+            raise digests.not_made_from(path, source, expected, found)
     return frame, metadata

@@ -114,6 +114,14 @@ def _last_seal(path: str | os.PathLike[str], content: Any) -> re.Match[bytes]:
     raise UserError(f"The file {path} carries no seal: it is damaged, foreign or of another version; {AGAIN}.")
 
 
+def not_made_from(path: Path, source: Path, expected: str, found: str) -> UserError:
+    """Return the error for a file that was made from a source of another digest than it has now."""
+    return UserError(
+        f"The file {path} was not made from {source} as it is: expected digest {expected[:12]}, found {found[:12]}; "
+        "one of the two was changed or made again: remove both and run snakemake again."
+    )
+
+
 def check_files(record: Mapping[str, Any], place: Path) -> None:
     """Raise `UserError` if a file that the record `place` lists under `files` is not as it was written."""
     for suffix, expected in record.get("files", {}).items():

@@ -146,13 +146,18 @@ def read_record(path: str | os.PathLike[str], *keys: str) -> dict[str, Any]:
     return content | {"digest": digest}
 
 
+def job_file(path: Path) -> Path:
+    """Return the file with the specification that the workflow wrote for results/KIND/EXPERIMENT/JOB.json."""
+    folder = path.absolute().parent
+    return folder.parent.parent / "jobs" / folder.name / path.name
+
+
 def check_job(path: Path, spec: Mapping[str, Any]) -> None:
     """Raise `UserError` if a result is of another specification than the one that the workflow wrote for its job.
 
     `path` is results/KIND/EXPERIMENT/JOB.json; what no workflow asked for has no such specification.
     """
-    folder = path.absolute().parent
-    job = folder.parent.parent / "jobs" / folder.name / path.name
+    job = job_file(path)
     if job.exists() and unsealed(read_record(job)) != jsonable(spec):
         raise UserError(f"The result {path} is of another configuration than {job}: remove it and run snakemake again.")
 

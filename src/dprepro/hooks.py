@@ -12,8 +12,9 @@ from typing import Any
 
 from dprepro.errors import UserError
 from dprepro.files import jsonable, read_record, unsealed, write_record
-from dprepro.progress import PLAN_EVENT
+from dprepro.progress import PLAN_EVENT, RESULTS_EVENT
 from dprepro.recovery import note_submissions, was_stopped
+from dprepro.salvage import grouped
 
 # Rules that only gather and show results, in the order in which they follow one another.
 _SHOWING = (
@@ -33,6 +34,13 @@ def write_job_files(job_files: Mapping[str, Mapping[str, Any]]) -> None:
         _write_if_changed(Path(path), content)
 
 
+def name_results(folder: str) -> None:
+    """Tell the loggers where the results go."""
+    from snakemake.logging import logger
+
+    logger.info(f"Results go to {folder}.", extra={"event": RESULTS_EVENT, "folder": folder})
+
+
 def run_started(workflow: Any) -> None:
     """Prepare a run whose jobs are about to be scheduled."""
     announce(workflow.dag)
@@ -46,9 +54,17 @@ def announce(dag: Any) -> None:
     """Tell the loggers which jobs will be run, each with its benchmark, which has the time of an earlier run."""
     from snakemake.logging import logger
 
+    todo = list(dag.needrun_jobs())
+    undone = {*todo}
     jobs = [
-        {"number": dag.jobid(job), "rule": job.rule.name, "benchmark": str(job.benchmark or ""), "cores": job.threads}
-        for job in dag.needrun_jobs()
+        {
+            "number": dag.jobid(job),
+            "rule": job.rule.name,
+            "benchmark": str(job.benchmark or ""),
+            "cores": job.threads,
+            "needs": [dag.jobid(other) for other in dag.dependencies[job] if other in undone],
+        }
+        for job in todo
     ]
     logger.info(f"{len(jobs)} jobs to do.", extra={"event": PLAN_EVENT, "plan": jobs})
 
@@ -76,8 +92,8 @@ def make_the_rest(workflow: Any, results: Path, logs: str | Sequence[str]) -> No
             "name": str(job.message),
             "command": _words(job.shellcmd),
             "outputs": [str(file) for file in job.output],
-            "gaps": missing.below(job),
-            "failed": "" if missing.below(job) else missing.reason(job),
+            "gaps": grouped(missing.reason(other) for other in missing.below(job)),
+            "failed": not missing.below(job),
         }
         for rule in _SHOWING
         for job in missing.jobs
@@ -92,9 +108,22 @@ def make_the_rest(workflow: Any, results: Path, logs: str | Sequence[str]) -> No
     try:
         write_record(place, {"steps": steps, "lost": lost, "outdated": outdated})
     except (UserError, OSError) as error:
-        print(f"dprepro: Neither tables nor the report were made from what is there: {error}", file=sys.stderr)
+        say([f"Neither tables nor the report were made from what is there: {error}"])
         return
-    subprocess.run([sys.executable, "-m", "dprepro", "salvage", "--spec", str(place)], check=False)
+    say(["Making tables, figures and the report from what is there."])
+    command = [sys.executable, "-m", "dprepro", "salvage", "--spec", str(place)]
+    with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            say([line.rstrip("\n").removeprefix(_SAID)])
+
+
+def say(notes: Sequence[str]) -> None:
+    """Hand notes for the user to the loggers, which know what else stands on the terminal."""
+    from snakemake.logging import logger
+
+    for note in notes:
+        logger.warning(f"{_SAID}{note}")
 
 
 class _Missing:
@@ -106,22 +135,22 @@ class _Missing:
         self._undone = set(self.jobs)
         self.below = functools.cache(self._below)
 
-    def reason(self, job: Any) -> str:
-        """Say why a job whose inputs are all there has made nothing: by the last sentence, or line, of its log."""
+    def reason(self, job: Any) -> tuple[str, str]:
+        """Return a job whose inputs are all there, and why it made nothing: the last sentence, or line, of its log."""
         log = Path(str(job.log[0])) if job.log else None
         text = log.read_text(encoding="utf-8", errors="replace") if log and log.is_file() else ""
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         sentences = [line.removeprefix(_SAID) for line in lines if line.startswith(_SAID)]
         for line in (sentences or lines)[-1:]:
-            return f"{job.message}: failed ({line})"
-        return f"{job.message}: failed or was not started"
+            return str(job.message), f"failed ({line})"
+        return str(job.message), "failed or was not started"
 
-    def _below(self, job: Any) -> list[str]:
-        """Return the reasons of all jobs that a job waits for in vain, each once."""
+    def _below(self, job: Any) -> list[Any]:
+        """Return the failed jobs upstream of a job, each once."""
         waits = [other for other in self._dag.dependencies[job] if other in self._undone]
-        found: dict[str, None] = {}
+        found: dict[Any, None] = {}
         for other in sorted(waits, key=lambda one: str(one.output)):
-            found |= dict.fromkeys(self.below(other) or [self.reason(other)])
+            found |= dict.fromkeys(self.below(other) or [other])
         return list(found)
 
 

@@ -46,12 +46,14 @@ def format_problem(label: str, types: Mapping[str, str]) -> str:
             continue
         if "{" in (spec or "") or any(int(number) > MOST_CHARACTERS for number in re.findall("[0-9]+", spec or "")):
             return f"has the format {spec!r}, whose width or precision exceeds {MOST_CHARACTERS}"
-        if (sample := _SAMPLES.get(types[name])) is not None:
+        if (spec or "").endswith("c"):
+            return f"has the format {spec!r}, which makes characters of numbers"
+        if (value := _SAMPLES.get(types[name])) is not None:
             try:
-                format(string.Formatter().convert_field(sample, conversion), spec or "")
+                format(string.Formatter().convert_field(value, conversion), spec or "")
             except ValueError as error:
                 return f"cannot be formatted ({str(error).rstrip('.')})"
-    return ""
+    return "" if len(sample(label, types)) <= MOST_CHARACTERS else f"comes out longer than {MOST_CHARACTERS} characters"
 
 
 def sample(label: str, types: Mapping[str, str]) -> str:

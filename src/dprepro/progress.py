@@ -26,6 +26,8 @@ SILENT_SECONDS = 60.0
 PROGRESS_FILE = Path("logs") / "progress.json"
 # What the list of all jobs is called among the events that loggers are told.
 PLAN_EVENT = "dprepro_plan"
+# What the name of the folder of results is called there.
+RESULTS_EVENT = "dprepro_results"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Task:
     """A job that has to be done: its rule, its experiment and its cores, and what is known of the seconds it takes.
 
     `earlier` is what it took in an earlier run, or what jobs of its experiment usually take; `guess`, what jobs of its
-    kind take in other experiments.
+    kind take in other experiments. `needs` has the numbers of the tasks that must be done before.
     """
 
     rule: str
@@ -41,6 +43,7 @@ class Task:
     cores: int = 1
     experiment: str = ""
     guess: float | None = None
+    needs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -272,10 +275,24 @@ class Tracker:
         return time_left(waiting, running, finished, self.cores or 1.0)
 
     def _waiting(self) -> list[Task]:
-        seen = {*self.running, *self.finished, *self.failed}
+        """Return the tasks that will still start: not those behind a failed one."""
+        seen = {*self.running, *self.finished, *self._lost()}
         waiting = [task for number, task in self.tasks.items() if number not in seen]
         started: dict[str, int] = defaultdict(int)
         for task in self.tasks.values():
             started[task.rule] += 1
         unseen = [Task(rule) for rule, count in self.counts.items() for _ in range(count - started[rule])]
         return waiting + unseen
+
+    def _lost(self) -> set[int]:
+        """Return the tasks that failed, and those that wait for them in vain."""
+        behind: dict[int, list[int]] = defaultdict(list)
+        for number, task in self.tasks.items():
+            for needed in task.needs:
+                behind[needed].append(number)
+        found, left = set(self.failed), list(self.failed)
+        while left:
+            new = [number for number in behind[left.pop()] if number not in found]
+            found.update(new)
+            left += new
+        return found

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,37 @@ from dprepro.files import read_record
 _INPUTS = ("runs", "optima", "plans", "audits", "data")
 
 
-def salvage(
-    steps: Sequence[Mapping[str, Any]], lost: Sequence[str], outdated: Collection[Path]
-) -> tuple[list[Path], list[str]]:
-    """Run each step; return the files that were written and a sentence for everything that is missing.
+# Jobs with the same reason are named up to this number.
+_NAMED = 3
 
-    A step has the words of its `command`, its `outputs`, its `name`, the `gaps` in its inputs, and a sentence under
-    `failed` if it failed itself. `lost` are the sentences on all jobs that failed. What these and the steps had made
-    before is `outdated`: it does not count as being there, unless a step makes it again.
+
+class _NothingThere(UserError):
+    """None of the inputs of a step can be used: what is wrong with them says why."""
+
+
+def grouped(missing: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a sentence for each reason, with the jobs that failed for it; `missing` has pairs (job, reason)."""
+    jobs: dict[str, list[str]] = {}
+    for job, reason in missing:
+        jobs.setdefault(reason, []).append(job)
+    sentences = []
+    for reason, names in jobs.items():
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        sentences.append(f"{', '.join(names[:_NAMED])}{more}: {reason}")
+    return sentences
+
+
+def salvage(
+    steps: Sequence[Mapping[str, Any]], lost: Sequence[Sequence[str]], outdated: Collection[Path]
+) -> tuple[list[Path], list[str]]:
+    """Run each step; return the files that were written and sentences on everything that is missing.
+
+    A step has the words of its `command`, its `outputs`, its `name`, the `gaps` in its inputs, and under `failed`
+    whether it failed itself. `lost` has all jobs that failed, with the reason of each. Files that these and the steps
+    had made before are `outdated`: they are ignored until a step writes them again.
     """
     written: list[Path] = []
-    missing = list(lost)
+    missing = [(job, reason) for job, reason in lost]
     seen: set[str] = set()
     for step in steps:
         outputs = [Path(file) for file in step["outputs"]]
@@ -45,24 +65,26 @@ def salvage(
             _run(step, gaps, missing, {*outdated} - {*written})
         except Exception as raised:
             # Whatever is wrong with one table, the others are made.
-            error = _sentence(raised)
+            error = "" if isinstance(raised, _NothingThere) and step["gaps"] else _sentence(raised)
             _remove(outputs)
             outputs = []
         found = [gap for gap in gaps[len(step["gaps"]) :] if gap not in seen]
         seen |= {*found}
         if step["failed"] and found:
             # What was wrong with its inputs says more than that it failed.
-            missing.remove(step["failed"])
+            missing = [(job, reason) for job, reason in missing if job != step["name"]]
         if error and not step["failed"]:
             found.append(error)
-        missing += [f"{step['name']}: {gap}" for gap in found]
+        missing += [(step["name"], gap) for gap in found]
         for file in outputs:
             os.utime(file, (1.0, 1.0))
         written += outputs
-    return written, missing
+    return written, grouped(missing)
 
 
-def _run(step: Mapping[str, Any], gaps: list[str], missing: Sequence[str], outdated: Collection[Path]) -> None:
+def _run(
+    step: Mapping[str, Any], gaps: list[str], missing: Sequence[tuple[str, str]], outdated: Collection[Path]
+) -> None:
     """Run a step, which adds to its gaps what it leaves out; the report tells of all that is missing."""
     from dprepro.cli import build_parser
 
@@ -72,7 +94,7 @@ def _run(step: Mapping[str, Any], gaps: list[str], missing: Sequence[str], outda
     options.gaps = gaps
     if step["command"][0] == "report":
         options.spec, left_out = present(options.spec, options.results, outdated)
-        options.gaps = [*missing, *left_out]
+        options.gaps = [*grouped(missing), *left_out]
     options.command(options)
 
 
@@ -80,11 +102,11 @@ def _keep_existing(options: argparse.Namespace, name: str, outdated: Collection[
     files = getattr(options, name, None)
     if not isinstance(files, list):
         if isinstance(files, Path) and files in outdated:
-            raise UserError("none of its inputs exists.")
+            raise _NothingThere("none of its inputs can be used.")
         return
     found = [file for file in files if file not in outdated and file.exists() and _twin(file).exists()]
     if files and not found:
-        raise UserError("none of its inputs exists.")
+        raise _NothingThere("none of its inputs can be used.")
     setattr(options, name, found)
 
 
@@ -97,31 +119,41 @@ def _twin(file: Path) -> Path:
 def present(spec: Mapping[str, Any], results: Path, outdated: Collection[Path]) -> tuple[dict[str, Any], list[str]]:
     """Return the specification of a report without what is not there, and sentences on what it leaves out for that.
 
-    These are experiments without table or figure, findings without one of their figures, the tables of privacy, and
-    jobs and audits.
+    These are experiments and findings without their table, figures, the tables of privacy, jobs and audits.
     """
 
     def there(*places: str) -> bool:
         records = [results / f"{place}.json" for place in places]
         return all(record not in outdated and _trusted(record) for record in records)
 
+    lost: list[str] = []
+
+    def drawn(figures: Sequence[str]) -> list[str]:
+        found = [name for name in figures if there(f"figures/{name}")]
+        lost.extend(f"the figure {name}" for name in figures if name not in found)
+        return found
+
     folders = {"curves": "runs", "sweeps": "sweeps"}
     experiments = [
-        {**entry, "jobs": [job for job in entry["jobs"] if there(f"{folders[entry['kind']]}/{entry['name']}/{job}")]}
+        {
+            **entry,
+            "figures": drawn(entry["figures"]),
+            "jobs": [job for job in entry["jobs"] if there(f"{folders[entry['kind']]}/{entry['name']}/{job}")],
+        }
         for entry in spec["experiments"]
-        if there(f"tables/{entry['name']}", f"figures/{entry['name']}")
+        if there(f"tables/{entry['name']}")
     ]
     kept = {entry["name"] for entry in experiments}
     findings = {
-        paper: figures
+        paper: drawn(figures)
         for paper, figures in spec["findings"].items()
-        if there(f"tables/{paper.lower()}_findings", *(f"figures/{name}" for name in figures))
+        if there(f"tables/{paper.lower()}_findings")
     }
     privacy = there("privacy/certificates", "privacy/audit")
     attacked: Mapping[str, str] = {}
     if privacy:
-        attacked = read_record(results / "privacy/audit.json", "made_from")["made_from"]["audits"]
-    lost = [entry["name"] for entry in spec["experiments"] if entry["name"] not in kept]
+        attacked = read_record(results / "privacy/audit.json", "made_from")["made_from"]
+    lost += [entry["name"] for entry in spec["experiments"] if entry["name"] not in kept]
     lost += [f"the findings on {paper}" for paper in spec["findings"] if paper not in findings]
     lost += [] if privacy else ["certificates and audits"]
     found = {
@@ -129,7 +161,7 @@ def present(spec: Mapping[str, Any], results: Path, outdated: Collection[Path]) 
         "experiments": [{**entry, "parts": [part for part in entry["parts"] if part in kept]} for entry in experiments],
         "findings": findings,
         "privacy": privacy,
-        "audits": [name for name in spec["audits"] if f"privacy/audits/{name}" in attacked],
+        "audits": [name for name in spec["audits"] if f"privacy/audits/{name}.json" in attacked],
     }
     return found, [f"Not in the report: {', '.join(lost)}."] if lost else []
 
@@ -151,7 +183,7 @@ def _remove(files: Sequence[Path]) -> None:
 
 def _sentence(error: Exception) -> str:
     text = str(error) if isinstance(error, UserError | RunFailed) else f"{type(error).__name__}: {error}"
-    return text.splitlines()[0] if text else type(error).__name__
+    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
 
 
 def salvage_file(spec: Path) -> None:

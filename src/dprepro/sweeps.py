@@ -220,6 +220,11 @@ def optimum_name(spec: Mapping[str, Any]) -> str:
     return f"{spec['problem']}.{hashlib.sha256(points.encode()).hexdigest()[:8]}"
 
 
+def optima_place(spec: Mapping[str, Any]) -> str:
+    """Return the place of the file with the optima of a job's points, in the folder of results."""
+    return f"optima/{spec['experiment']}/{optimum_name(spec)}.json"
+
+
 def _optimum_point(point: Mapping[str, Any]) -> dict[str, Any]:
     found = {key: point[key] for key in ("dataset", "loss", "regularizer", "constraint", "minimum")}
     return found | ({"radius": point["radius"]} if "radius" in point else {})

@@ -19,9 +19,18 @@ from typing import Any
 from dprepro import digests
 from dprepro.algorithms import get_algorithm
 from dprepro.errors import RunFailed, UserError
-from dprepro.files import check_job, jsonable, read_arrays, read_publication, read_record, read_result, unsealed
-from dprepro.privacy.certificate import certify, check_certificate
-from dprepro.sweeps import optimum_name, sweep_spec
+from dprepro.files import (
+    check_job,
+    job_file,
+    jsonable,
+    read_arrays,
+    read_publication,
+    read_record,
+    read_result,
+    unsealed,
+)
+from dprepro.privacy.certificate import certify, check_certified
+from dprepro.sweeps import needs_minimum, optima_place, sweep_spec
 
 # What a certificate says that follows from its plan; numbers may differ by this much on another machine.
 _STATED = (
@@ -34,7 +43,8 @@ ROUNDING = 1e-6
 OTHER_MACHINE = 1e-3
 _NOT_COVERED = (
     "forgery: whoever changes a file can also compute its digest, and those of all files made from it",
-    "optima, audits, findings and noise ratios are not computed again, figures and tables are not drawn again",
+    "optima, audits, findings and noise ratios are not computed again, plans are not derived again from their jobs, "
+    "refused settings are not tried again, figures and tables are not drawn again",
     "times, and what the text of a table or caption concludes from its numbers",
 )
 
@@ -65,7 +75,7 @@ class Verified:
             look(path)
         except UserError as error:
             self.tell(str(error))
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             self.tell(f"The file {path} is damaged or foreign ({type(error).__name__}: {error}); {digests.AGAIN}.")
         if kind:
             self.counts[kind] += 1
@@ -83,10 +93,7 @@ class Verified:
                 return  # a problem already
             self.loose.append(f"{self.place(path)} was made from {made_from}, which is not there")
         elif found != digest:
-            raise UserError(
-                f"The file {path} was not made from {self.folder / made_from} as it is: expected digest "
-                f"{digest[:12]}, found {found[:12]}; {digests.AGAIN}."
-            )
+            raise digests.not_made_from(path, self.folder / made_from, digest, found)
 
 
 def verify(folder: Path, *, rerun: int = 0, seed: int | None = None) -> Verified:
@@ -98,6 +105,13 @@ def verify(folder: Path, *, rerun: int = 0, seed: int | None = None) -> Verified
                 found.check(kind, path, lambda path, look=look: look(found, path))  # type: ignore[misc]
     if not any(found.counts[kind] for kind in found.counts if kind != "job files"):
         raise UserError(f"The folder {folder} holds no results: give a folder that snakemake wrote, such as results.")
+    made = [path for pattern in ("plans/*/*.json", "runs/*/*.json", "sweeps/*/*.json") for path in folder.glob(pattern)]
+    unasked = [path for path in made if not job_file(path).exists() and not path.name.endswith(".certificate.json")]
+    if unasked:
+        found.loose.append(
+            f"{len(unasked)} plans, runs and sweeps have no specification in {folder / 'jobs'}: whether they are of "
+            "this configuration is not known"
+        )
     for path in sorted(path for pattern in _BESIDE_A_RECORD for path in folder.glob(pattern)):
         if not path.with_suffix(".json").exists():
             found.tell(f"The file {path} has no record beside it that says what it was made from; {digests.AGAIN}.")
@@ -107,7 +121,9 @@ def verify(folder: Path, *, rerun: int = 0, seed: int | None = None) -> Verified
 
 # Files that stand beside a record.
 _BESIDE_A_RECORD = (
-    *("tables/*.csv", "tables/*.md", "figures/*.svg", "figures/*.md", "privacy/*.csv", "privacy/*.svg"),
+    *(f"tables/*.{suffix}" for suffix in ("csv", "md", "tex")),
+    *(f"figures/*.{suffix}" for suffix in ("png", "pdf", "svg", "md")),
+    *(f"privacy/*.{suffix}" for suffix in ("csv", "md", "png", "pdf", "svg")),
     *("datasets/*.npz", "runs/*/*.npz", "sweeps/*/*.npz"),
 )
 
@@ -115,7 +131,8 @@ _BESIDE_A_RECORD = (
 def _dataset(found: Verified, path: Path) -> None:
     from dprepro.stages.problem import FACTS, check_data
 
-    facts = read_record(path, *FACTS)
+    facts = read_record(path, *FACTS, "made_by")
+    _check_made_by(path, facts["made_by"])
     arrays = path.with_suffix(".npz")
     check_data(facts, read_result(arrays, "X", "y", record=facts), arrays)
 
@@ -145,7 +162,8 @@ def _audit(found: Verified, path: Path) -> None:
 
 
 def _plan(found: Verified, path: Path) -> None:
-    record = read_record(path, "job", "plan", "certificate", "refused", "made_from")
+    record = read_record(path, "job", "plan", "certificate", "refused", "made_from", "made_by")
+    _check_made_by(path, record["made_by"])
     found.follow(path, f"datasets/{record['job']['dataset']}.json", record["made_from"]["dataset"])
     check_job(path, record["job"])
     beside = path.with_suffix(".certificate.json")
@@ -155,7 +173,7 @@ def _plan(found: Verified, path: Path) -> None:
     if certificate["made_from"]["plan"] != record["digest"] or stated != wanted:
         raise UserError(f"The certificate {beside} is not that of the plan {path}: {digests.AGAIN}.")
     if not record["refused"]:
-        _check_certificate(found, path, record)
+        _check_certificate(found, path, record, record["job"])
 
 
 def _run(found: Verified, path: Path) -> None:
@@ -171,53 +189,52 @@ def _run(found: Verified, path: Path) -> None:
     read_result(path.with_suffix(".npz"), record=record)
     check_job(path, record["job"])
     if not record["refused"] and plan not in found.known:
-        _check_certificate(found, path, record)
+        _check_certificate(found, path, record, record["job"])
     job = record["job"]
     _check_sources(path, record, "run", algorithm=job["algorithm"], loss=job["loss"])
 
 
 def _sweep(found: Verified, path: Path) -> None:
+    from dprepro.stages.collect import check_minima
+
     record = read_record(path, "job", "points", "made_from", "provenance")
     read_result(path.with_suffix(".npz"), record=record)
     spec = sweep_spec(record)
     check_job(path, spec)
-    if "optima" in record["made_from"]:
-        found.follow(path, _optima_place(spec), record["made_from"]["optima"])
+    check_minima(path, record)
+    if needs_minimum(spec):
+        found.follow(path, optima_place(spec), record["made_from"]["optima"])
     for point in record["points"]:
         if not point["refused"]:
-            _check_certificate(found, path, point)
+            _check_certificate(found, path, point, {**record["job"], **point["point"]})
     point = spec["points"][0]
     names = {"algorithm": spec["algorithm"], "dataset": point["dataset"]["name"], "loss": point["loss"]}
     _check_sources(path, record, "sweep", **names)
 
 
 def _collected(found: Verified, path: Path) -> None:
-    from dprepro.collected import read_collected, sources
+    from dprepro.collected import read_collected
 
     _, metadata = read_collected(path)
-    _check_made_by(path, metadata["made_by"])
-    found.incomplete += metadata["incomplete"]
-    for place, digest in sources(path, metadata).items():
-        found.follow(path, place, digest)
+    _check_gathered(found, path, metadata)
 
 
 def _published(found: Verified, path: Path) -> None:
     record = read_publication(path)
-    _check_made_by(path, record["made_by"])
-    if digest := record["made_from"].get("data"):
+    if path.parent.name != "privacy":
         # Figures of findings are drawn from the findings of their paper.
         places = [f"data/{name}.parquet" for name in (path.stem, f"{path.stem.split('_')[0]}_findings")]
-        place = next((place for place in places if (found.folder / place).exists()), places[0])
-        other = next((known for known, sealed in found.known.items() if sealed == digest), place)
-        if other not in places:
-            raise UserError(f"The files of {path} were made from {other}, not from {place}; {digests.AGAIN}.")
+        if other := sorted({*record["made_from"]} - {*places}):
+            raise UserError(f"The files of {path} were made from {other[0]}, not from {places[0]}; {digests.AGAIN}.")
+    _check_gathered(found, path, record)
+
+
+def _check_gathered(found: Verified, path: Path, facts: Mapping[str, Any]) -> None:
+    """Check what a table, a figure or the report says of its origin, and note what is missing in it."""
+    found.incomplete += facts["incomplete"]
+    _check_made_by(path, facts["made_by"])
+    for place, digest in facts["made_from"].items():
         found.follow(path, place, digest)
-
-
-def _privacy(found: Verified, path: Path) -> None:
-    record = read_publication(path)
-    for place, digest in [*record["made_from"]["plans"].items(), *record["made_from"]["audits"].items()]:
-        found.follow(path, f"{place}.json", digest)
 
 
 def _report(found: Verified, path: Path) -> None:
@@ -225,10 +242,7 @@ def _report(found: Verified, path: Path) -> None:
     stated = re.findall(r'<script type="application/json" id="made-from">(.*?)</script>', text)
     if len(stated) != 1:
         raise UserError(f"The report {path} does not say what it was made from; {digests.AGAIN}.")
-    facts = json.loads(stated[0])
-    found.incomplete += facts["incomplete"]
-    for place, expected in facts["made_from"].items():
-        found.follow(path, f"{place}.json", expected)
+    _check_gathered(found, path, json.loads(stated[0]))
 
 
 _KINDS: tuple[tuple[str, str, Callable[[Verified, Path], None]], ...] = (
@@ -246,7 +260,7 @@ _KINDS: tuple[tuple[str, str, Callable[[Verified, Path], None]], ...] = (
     ("collected tables", "data/*.parquet", _collected),
     ("tables", "tables/*.json", _published),
     ("figures", "figures/*.json", _published),
-    ("privacy tables", "privacy/*.json", _privacy),
+    ("privacy tables", "privacy/*.json", _published),
     ("reports", "report.html", _report),
 )
 
@@ -268,10 +282,10 @@ def _check_made_by(path: Path, made_by: Mapping[str, str]) -> None:
         )
 
 
-def _check_certificate(found: Verified, path: Path, record: Mapping[str, Any]) -> None:
+def _check_certificate(found: Verified, path: Path, record: Mapping[str, Any], job: Mapping[str, Any]) -> None:
     """Raise `UserError` unless the certificate of a plan is the one that is computed from it now."""
     stated = record["certificate"]
-    check_certificate(stated, record["plan"], str(path))
+    check_certified(record, job, str(path))
     plan = get_algorithm(record["plan"]["algorithm"]).plan_type.from_json(record["plan"])
     again = jsonable(certify(plan, compare=False))
     for key in _STATED:
@@ -303,18 +317,14 @@ def _check_copied(path: Path, record: Mapping[str, Any], source: Path, keys: Seq
             )
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Any, b: Any, within: float = ROUNDING) -> bool:
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+        return a.keys() == b.keys() and all(_same(a[key], b[key], within) for key in a)
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(_same(one, other) for one, other in zip(a, b, strict=True))
+        return len(a) == len(b) and all(_same(one, other, within) for one, other in zip(a, b, strict=True))
     if isinstance(a, int | float) and isinstance(b, int | float):
-        return abs(a - b) <= ROUNDING * max(abs(a), abs(b))
+        return abs(a - b) <= within * max(abs(a), abs(b))
     return bool(a == b)
-
-
-def _optima_place(spec: Mapping[str, Any]) -> str:
-    return f"optima/{spec['experiment']}/{optimum_name(spec)}.json"
 
 
 def _repeat_some(found: Verified, count: int, seed: int | None) -> None:
@@ -324,13 +334,30 @@ def _repeat_some(found: Verified, count: int, seed: int | None) -> None:
         found.loose.append("no job was repeated, for there are problems")
         return
     for path in random.Random(seed).sample(jobs, min(count, len(jobs))):
+        place = found.place(path)
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "again.npz"
-            _repeat(found, path, out)
+            try:
+                _repeat(found, path, out)
+            except UserError as error:
+                found.tell(f"The job of {place} cannot be repeated: {error}")
+                continue
             same = digests.check(out) == digests.check(path.with_suffix(".npz"))
-            place = found.place(path)
             told = "identical" if same else _difference(path, out)
+            if not _same(_lasting(path), _lasting(out.with_suffix(".json")), ROUNDING if same else OTHER_MACHINE):
+                told = ""
         (found.repeated if told else found.differing).append(f"{place}: {told}" if told else place)
+
+
+# What a record says of the process that wrote it, and of the files beside it.
+_PASSING = ("provenance", "cost", "started", "seconds", "seconds_cpu", "file", "digest", "arrays", "made_by")
+
+
+def _lasting(path: Path) -> dict[str, Any]:
+    """Return what the record of a job says of its result, which a second process must say again."""
+    record = {key: value for key, value in read_record(path).items() if key not in _PASSING}
+    points = [{key: value for key, value in point.items() if key not in _PASSING} for point in record.get("points", ())]
+    return {**record, "points": points}
 
 
 def _repeat(found: Verified, path: Path, out: Path) -> None:
@@ -344,7 +371,7 @@ def _repeat(found: Verified, path: Path, out: Path) -> None:
     from dprepro.stages.sweep import run_sweep
 
     spec = sweep_spec(record)
-    optima = found.folder / _optima_place(spec) if record["made_from"] else None
+    optima = found.folder / optima_place(spec) if needs_minimum(spec) else None
     run_sweep(spec, optima, out, record["provenance"]["sources"])
 
 
@@ -393,7 +420,8 @@ def print_verified(folder: Path, rerun: int, seed: int | None) -> None:
     if found.problems:
         count = len(found.problems)
         raise UserError(
-            f"{count} {'file' if count == 1 else 'files'} of {folder} cannot be trusted: {found.problems[0]}"
+            f"The results in {folder} cannot be trusted ({count} {'problem' if count == 1 else 'problems'}): "
+            f"{found.problems[0]}"
         )
     if found.differing:
         raise RunFailed(f"Repeating {found.differing[0]} on this machine gave other numbers than those of {folder}.")

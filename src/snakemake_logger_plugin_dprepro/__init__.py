@@ -27,6 +27,7 @@ from dprepro.progress import (
     HEARTBEAT_SECONDS,
     PLAN_EVENT,
     PROGRESS_FILE,
+    RESULTS_EVENT,
     Running,
     Spent,
     Task,
@@ -52,6 +53,7 @@ _SILENT_EVENTS = {
     LogEvent.RESOURCES_INFO,
     LogEvent.RULEGRAPH,
     PLAN_EVENT,
+    RESULTS_EVENT,
 }
 # Remarks of Snakemake that are the same in every run.
 _SILENT_WORDS = (
@@ -65,6 +67,7 @@ _SILENT_WORDS = (
     "Elapsed time:",
 )
 _LOGS = "Complete log(s): "
+_NOTHING_TO_DO = "Nothing to be done"
 # Said when the user, or the system, asks it to end.
 _STOPS = ("Terminating processes on user request", "Will exit after finishing currently running jobs")
 
@@ -129,6 +132,8 @@ class LogHandler(LogHandlerBase):
             self._write(_failure(record, self.common_settings.show_failed_logs))
         elif event == LogEvent.ERROR:
             self._print(_shortened(record))
+        elif str(record.msg).startswith(_NOTHING_TO_DO):
+            self._write(f"Nothing to be done: all is there and up to date{self._where()}")
         elif not self._is_silent(record, event):
             self._print(record)
         if self._live:
@@ -156,13 +161,14 @@ class LogHandler(LogHandlerBase):
         elif event == PLAN_EVENT:
             self._begin(now).plan({job["number"]: _task(job) for job in facts["plan"]})
             self._say_plan()
+        elif event == RESULTS_EVENT:
+            self._results = Path(facts["folder"])
         elif event == LogEvent.RESOURCES_INFO:
             self._cores = facts.get("cores") or self._cores
             self._cluster = self._cluster or "nodes" in facts
         elif self._tracker is None:
             return
         elif event == LogEvent.JOB_INFO:
-            self._find_results(facts.get("benchmark"))
             job = Running(facts["rule_msg"] or facts["rule_name"], facts["rule_name"], _first(facts["log"]), now)
             self._tracker.start(facts["jobid"], job, int(facts["threads"]))
             self._benchmarks[facts["jobid"]] = str(facts.get("benchmark") or "")
@@ -231,14 +237,6 @@ class LogHandler(LogHandlerBase):
             return False
         return event in _SILENT_EVENTS or str(record.msg).startswith((*_SILENT_WORDS, _LOGS))
 
-    def _find_results(self, benchmark: object) -> None:
-        """Take the folder of results from the place of a benchmark, which every rule has in the same folder there."""
-        if self._results is None and benchmark:
-            parts = Path(str(benchmark)).parts
-            if "benchmarks" in parts:
-                # The results themselves may be below a folder of this name.
-                self._results = Path(*parts[: len(parts) - 1 - parts[::-1].index("benchmarks")])
-
     def _save(self, now: float) -> None:
         """Write the progress for other processes; a run goes on without if that is not possible."""
         if self._tracker is None or self._results is None or not self._saves:
@@ -302,13 +300,15 @@ class LogHandler(LogHandlerBase):
         return f"Done: {done} jobs in {took}{log}"
 
     def _where(self) -> str:
-        """Say where the results are, and that the report is among them if this run has made it."""
+        """Say where the results are, and the report if there is one: of this run or of the last that made it."""
         if self._results is None:
             return ""
-        assert self._tracker is not None
-        reported = any(spent.task.rule == "report_page" for spent in self._tracker.finished.values())
-        page = f", all in one page: {self._results / 'report.html'}" if reported else ""
-        return f"; results in {self._results}{page}"
+        page = self._results / "report.html"
+        if not page.exists():
+            return f"; results in {self._results}"
+        finished = self._tracker.finished.values() if self._tracker else ()
+        reported = any(spent.task.rule == "report_page" for spent in finished)
+        return f"; results in {self._results}, {'all in one page' if reported else 'the last report'}: {page}"
 
 
 def _shortened(record: logging.LogRecord) -> logging.LogRecord:
@@ -322,13 +322,13 @@ def _shortened(record: logging.LogRecord) -> logging.LogRecord:
 
 def _task(job: dict[str, Any]) -> Task:
     """Return a job of the plan with the time that it took before, else the usual one; without benchmark none."""
-    rule, cores, benchmark = job["rule"], job["cores"], job["benchmark"]
+    rule, cores, benchmark, needs = job["rule"], job["cores"], job["benchmark"], tuple(job["needs"])
     if not benchmark:
-        return Task(rule, 0.0, cores)
+        return Task(rule, 0.0, cores, needs=needs)
     earlier = read_cost(benchmark).seconds
     if earlier is None:
         earlier = usual_seconds(benchmark)
-    return Task(rule, earlier, cores, kind_of(benchmark)[1], guessed_seconds(benchmark))
+    return Task(rule, earlier, cores, kind_of(benchmark)[1], guessed_seconds(benchmark), needs)
 
 
 def _failure(record: logging.LogRecord, show_logs: bool) -> str:

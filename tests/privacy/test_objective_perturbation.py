@@ -58,6 +58,13 @@ def test_a_second_computation_confirms_what_is_accounted_and_nothing_else(noise,
     assert confirms(plenty, 0.0, 1e-3)
 
 
+@pytest.mark.parametrize("noise", ["gamma", "gaussian"])
+@pytest.mark.parametrize("scale", [0.0, 1e-250, 1e-320])
+def test_hardly_any_noise_is_confirmed_for_no_finite_epsilon(noise, scale):
+    assert confirms([event(noise, scale, 1.0)], 1.0, 1e-3) is False
+    assert confirms([event(noise, 0.0, 1.0)], math.inf, 1e-3) is True
+
+
 def released_density(X, convexity, noise, scale, W):
     """Density at the points W (m, d) of argmin sum log(1 + e^(-<w, x>)) + convexity/2 |w|^2 + <b, w> from that of b."""
     d = X.shape[1]

@@ -44,8 +44,8 @@ SWEEP = {
 REPORT = {
     "experiments": [
         {
-            "name": "wyx17_fig1", "paper": "WYX17", "title": "A test", "kind": "curves", "parts": [], "jobs": ["a"],
-            "optima": [],
+            "name": "wyx17_fig1", "paper": "WYX17", "title": "A test", "kind": "curves", "figures": ["wyx17_fig1"],
+            "parts": [], "jobs": ["a"], "optima": [],
         }
     ],
     "findings": {}, "privacy": True, "audits": [ALGORITHM], "seed": 5, "absent": [], "changed": [],

@@ -11,6 +11,7 @@ import pytest
 
 from dprepro import hooks
 from dprepro.errors import UserError
+from dprepro.salvage import grouped
 
 FULL = "The file jobs/salvage.json cannot be written (No space left on device): free some space."
 
@@ -40,15 +41,22 @@ def job(rule: str, output: str) -> Job:
 
 
 def test_a_disk_without_space_for_the_list_of_what_is_missing_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def full(*_: object) -> None:
         raise UserError(FULL)
 
     started: list[object] = []
     monkeypatch.setattr(hooks, "write_record", full)
-    monkeypatch.setattr(subprocess, "run", lambda *words, **_: started.append(words))
+    monkeypatch.setattr(subprocess, "Popen", lambda *words, **_: started.append(words))
     hooks.make_the_rest(SimpleNamespace(dag=Dag(), touch=False), tmp_path, [])
-    said = capsys.readouterr().err
-    assert said == f"dprepro: Neither tables nor the report were made from what is there: {FULL}\n"
+    assert caplog.messages == [f"dprepro: Neither tables nor the report were made from what is there: {FULL}"]
     assert started == []
+
+
+def test_jobs_that_failed_for_one_reason_are_told_once() -> None:
+    lost = [*((f"Running {name}", "failed (no data)") for name in "abcde"), ("Drawing a", "failed (no space)")]
+    assert grouped(lost) == [
+        "Running a, Running b, Running c and 2 more: failed (no data)",
+        "Drawing a: failed (no space)",
+    ]

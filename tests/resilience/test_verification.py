@@ -13,7 +13,7 @@ import pytest
 from support import Run
 from tiny import CONFIG, RUNS, Tiny
 
-from dprepro import digests, workflow
+from dprepro import digests
 from dprepro.algorithms import get_algorithm, names
 from dprepro.datasets import checksum
 from dprepro.files import read_arrays, read_json, write_arrays, write_record
@@ -57,11 +57,11 @@ def plan_of(results: Path) -> Path:
     return next(path for path in results.glob("plans/*/dp-gd-short*.json") if "certificate" not in path.name)
 
 
-def less_noise(record: dict[str, Any]) -> None:
-    """Divide the noise of a plan by ten, wherever it is stated, but leave its certificate."""
-    record["plan"]["sigma"] /= 10.0
+def less_noise(record: dict[str, Any], share: float = 0.1) -> None:
+    """Leave a share of the noise of a plan, wherever it is stated, but not in its certificate."""
+    record["plan"]["sigma"] *= share
     for event in record["plan"]["events"]:
-        event["sigma"] /= 10.0
+        event["sigma"] *= share
 
 
 def test_untouched_results_are_verified(results: Path, run: Run) -> None:
@@ -111,11 +111,12 @@ def test_a_tenth_of_the_noise_is_neither_run_nor_verified(results: Path, run: Ru
     assert run("verify", results).code == 2
 
 
-def test_a_certificate_that_is_too_good_is_neither_run_nor_verified(results: Path, run: Run) -> None:
+@pytest.mark.parametrize("share", [0.9, 0.1, 1e-250, 0.0])
+def test_a_certificate_that_is_too_good_is_neither_run_nor_verified(share: float, results: Path, run: Run) -> None:
     """Plan and certificate are edited so that their digests agree: the events are accounted again."""
 
     def edited(record: dict[str, Any]) -> None:
-        less_noise(record)
+        less_noise(record, share)
         stated = {"plan_digest": digests.of_value(record["plan"]), "events": record["plan"]["events"]}
         record["certificate"].update(stated)
 
@@ -333,7 +334,7 @@ def test_a_collected_table_of_other_runs_is_not_shown(results: Path, run: Run) -
         out = results / f"new.{suffix}"
         code, _, said = run(verb, TARGET, "--data", str(data), "--out", str(out))
         assert code == 2
-        assert f"The table {data} was not made from {one(results, 'runs/*/*.json')} as it is" in said
+        assert f"The file {data} was not made from {one(results, 'runs/*/*.json')} as it is" in said
         assert not out.exists()
 
 
@@ -360,20 +361,6 @@ def test_results_of_other_sources_are_told(results: Path, run: Run) -> None:
     outcome = run("verify", results)
     assert outcome.code == 2
     assert "was made by another version of the sources" in outcome.err
-
-
-@pytest.mark.parametrize("place", ["optima/*/*.npz", "data/*.parquet", "tables/*.json", "figures/*.json"])
-def test_every_kind_of_result_is_held_to_the_sources_at_hand(
-    place: str, results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (path,) = results.glob(place)
-    stages = {"optima": "optimum", "data": "collect", "tables": "table", "figures": "figure"}
-    edited = stages[place.partition("/")[0]]
-    code = workflow.code
-    monkeypatch.setattr(workflow, "code", lambda stage, **names: "edited" if stage == edited else code(stage, **names))
-    found = verify(results).problems
-    (sentence,) = found
-    assert sentence.startswith(f"The result {path} was made by another version of the sources: run snakemake again")
 
 
 def test_what_is_missing_is_not_followed_and_told(results: Path, run: Run) -> None:

@@ -32,7 +32,10 @@ JOBS = 4
 WIDTH = 60
 
 SNAKEFILE = """
-from dprepro.hooks import run_started
+from dprepro.hooks import name_results, run_started
+
+if workflow.is_main_process and not workflow.output_settings.dryrun:
+    name_results("results")
 
 onstart:
     run_started(workflow)
@@ -230,8 +233,10 @@ def test_nothing_to_do_is_said(folder: Path) -> None:
     run(folder)
     code, text = run(folder)
     assert code == 0
-    assert "Nothing to be done" in text
     assert "Done:" not in text
+    assert text.splitlines()[-1] == "Nothing to be done: all is there and up to date; results in results"
+    (folder / "results/report.html").write_text("")
+    assert run(folder)[1].splitlines()[-1].endswith("; results in results, the last report: results/report.html")
 
 
 def test_quiet_is_quiet_but_the_progress_is_known(folder: Path) -> None:

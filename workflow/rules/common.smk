@@ -10,7 +10,7 @@ from dprepro.errors import UserError
 from dprepro.experiments import FINDINGS, audit_jobs, experiment_names, load_experiments, papers_found
 from dprepro.digests import of_value
 from dprepro.files import jsonable
-from dprepro.hooks import make_the_rest, run_started, write_job_files
+from dprepro.hooks import make_the_rest, name_results, run_started, say, write_job_files
 from dprepro.owner import VARIABLE, stamp
 from dprepro.recovery import begin, explain, only_looks, tell
 from dprepro.status import expected_jobs
@@ -28,6 +28,7 @@ try:
     RUNS = workflow.is_main_process and not (workflow.output_settings.dryrun or only_looks(sys.argv[1:]))
     if RUNS:
         tell(begin(Path.cwd(), Path(config["results"])))
+        name_results(config["results"])
 except UserError as error:
     print(f"dprepro: {error}", file=sys.stderr)
     sys.exit(UserError.exit_code)
@@ -191,6 +192,7 @@ def report_spec():
             "paper": e.spec["paper"],
             "title": e.spec["title"],
             "kind": e.kind,
+            "figures": [name],
             "parts": list(getattr(e, "parts", ())),
             "jobs": [job.id for job in e.jobs()] if e.kind != "parts" else [],
             "optima": [*(e.datasets() if e.kind == "curves" else [key for of, key in OPTIMA if of == name])],

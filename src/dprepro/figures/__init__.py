@@ -27,6 +27,6 @@ def draw(target: str, data: Path, out: Path) -> None:
         style.save(drawn, out)
     gaps = incomplete_lines(metadata)
     write_text(out.with_suffix(".md"), escape.markdown(f"{caption}\n\n{gaps}\n" if gaps else f"{caption}\n"))
-    made_from, incomplete = {"data": metadata["digest"]}, metadata["incomplete"]
+    made_from, incomplete = {f"data/{data.name}": metadata["digest"]}, metadata["incomplete"]
     sources = made_by("figure", target=target, kind=metadata["kind"])
     write_publication(out, ("png", "pdf", "svg", "md"), made_from=made_from, made_by=sources, incomplete=incomplete)

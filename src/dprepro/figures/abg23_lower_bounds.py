@@ -61,7 +61,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     drawn.text(0.01, 1 - 0.1 / height, f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, va="top")
     drawn.text(0.01, 1 - 0.27 / height, _KEY, fontsize=5, color=style.GREY, va="top")
     footer = small_print(f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}", _WIDTH)
-    drawn.text(0.01, 0.03 / height, footer, fontsize=5, color=style.GREY, va="bottom")
+    style.footer(drawn, 0.01, 0.03 / height, footer)
     absent = " ".join(missing(frame, metadata))
     shown = f"{_SHOWN}\n\nRegistered algorithms that are not drawn, and why. {absent}"
     return drawn, origin.sweep_caption(shown, frame[frame["refused"] == ""], metadata)

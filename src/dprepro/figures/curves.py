@@ -55,7 +55,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     drawn.subplots_adjust(left=0.1, right=max(0.3, min(0.84, 0.985 - room)), top=0.9, bottom=0.17)
     drawn.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, x=0.1, ha="left")
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
-    drawn.text(0.1, 0.015, footer, fontsize=5.5, color=style.GREY, va="bottom")
+    style.footer(drawn, 0.1, 0.015, footer, size=5.5)
     return drawn, _caption(frame, metadata)
 
 

@@ -61,7 +61,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     key = _KEY.format(replicates=replicates)
     drawn.text(0.01, 1 - 0.3 / _HEIGHT, key, fontsize=6.5, color=style.GREY, va="top")
     footer = small_print(origin.made_line(metadata, "\n"), _WIDTH)
-    drawn.text(0.01, 0.05 / _HEIGHT, footer, fontsize=5, color=style.GREY, va="bottom")
+    style.footer(drawn, 0.01, 0.05 / _HEIGHT, footer)
     return drawn, _caption(frame, metadata, findings)
 
 

@@ -57,7 +57,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     drawn.text(0.01, 1 - 0.1 / _HEIGHT, f"{metadata['paper']}: {_TITLE}", fontsize=8.5, va="top")
     drawn.text(0.01, 1 - 0.3 / _HEIGHT, _KEY, fontsize=6.5, color=style.GREY, va="top")
     footer = small_print(origin.made_line(metadata, "\n"), _WIDTH)
-    drawn.text(0.01, 0.05 / _HEIGHT, footer, fontsize=5, color=style.GREY, va="bottom")
+    style.footer(drawn, 0.01, 0.05 / _HEIGHT, footer)
     return drawn, _caption(metadata, rows, line, plane)
 
 

@@ -58,7 +58,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     )  # fmt: skip
     title = f"{metadata['paper']}: {metadata['title']}"
     drawn.text(_MARGIN / width, 1.0 - 0.1 / height, title, fontsize=8.5, va="top")
-    drawn.text(_MARGIN / width, 0.06 / height, footer, fontsize=5, color=style.GREY, va="bottom")
+    style.footer(drawn, _MARGIN / width, 0.06 / height, footer)
     shares = dict.fromkeys(f"{setting['reach']:g}" for setting in metadata["settings"].values() if "reach" in setting)
     return drawn, origin.sweep_caption(_SHOWN.format(share=" or ".join(shares)), frame, metadata)
 

@@ -130,7 +130,7 @@ def _place(drawn: Figure, panels: Sequence[Axes], lines: int, frame: pd.DataFram
         axes.set_position((across / width, below / height, _PANEL / width, _STEP * lines / height))
     title = f"{metadata['paper']}: {metadata['title']}"
     drawn.text(_MARGIN / width, 1.0 - 0.1 / height, title, fontsize=8.5, va="top")
-    drawn.text(_MARGIN / width, 0.06 / height, footer, fontsize=5, color=style.GREY, va="bottom")
+    style.footer(drawn, _MARGIN / width, 0.06 / height, footer)
     kinds = [("published", 1.0, "published noise"), ("", 1.0, "accounted noise"), ("", np.inf, "no noise")]
     handles = [Line2D([], [], label=text, **_look(variant, epsilon, "0.2")) for variant, epsilon, text in kinds]
     handles.append(Line2D([], [], label="the paper's bound", color="0.2", marker="|", markersize=7, linestyle="none"))

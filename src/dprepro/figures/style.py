@@ -66,6 +66,11 @@ def save(figure: Figure, png: Path) -> None:
     plt.close(figure)
 
 
+def footer(figure: Figure, x: float, y: float, text: str, size: float = 5.0) -> None:
+    """Write small print at the bottom: titles of datasets and paths of files, whose dollar signs are no mathematics."""
+    figure.text(x, y, text, fontsize=size, color=GREY, va="bottom", parse_math=False)
+
+
 def colours(methods: Sequence[str]) -> dict[str, Any]:
     """Return a colour-blind safe colour per method, in their order."""
     return {method: PALETTE[position % len(PALETTE)] for position, method in enumerate(methods)}

@@ -107,7 +107,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     drawn.set_size_inches(width, height)
     drawn.text(_MARGIN / width, 1.0 - 0.1 / height, f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, va="top")
     drawn.text(_MARGIN / width, 1.0 - 0.27 / height, small_print(_KEY, width), fontsize=5, color=style.GREY, va="top")
-    drawn.text(_MARGIN / width, 0.06 / height, footer, fontsize=5, color=style.GREY, va="bottom")
+    style.footer(drawn, _MARGIN / width, 0.06 / height, footer)
     top = height - _HEAD
     for shelf, tall in zip(shelves, heights, strict=True):
         left = _MARGIN

@@ -55,7 +55,7 @@ def figure(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> tuple[Figure, st
     drawn.suptitle(f"{metadata['paper']}: {metadata['title']}", fontsize=8.5, x=0.02, ha="left")
     drawn.tight_layout(rect=(0, 0.03, 1.0, 1.0))
     footer = f"{origin.data_line(frame, metadata)}\n{origin.made_line(metadata, chr(10))}"
-    drawn.text(0.02, 0.004, footer, fontsize=5, color=style.GREY, va="bottom")
+    style.footer(drawn, 0.02, 0.004, footer)
     shown = " ".join(filter(None, [_SHOWN, origin.libraries_line(frame)]))
     return drawn, origin.sweep_caption(shown, frame, metadata)
 

@@ -240,17 +240,21 @@ def is_gaussian(events: Sequence[Event]) -> bool:
 def confirms(events: Sequence[Event], epsilon: float, delta: float) -> bool | None:
     """Whether events are accounted `epsilon` at `delta`, by a second computation; None where that has no closed form.
 
-    It has one for compositions that are exactly Gaussian DP and for a single objective perturbation. Other functions
-    than the accountant's are used, which load no SciPy. One part in a hundred of delta is allowed for rounding.
+    It has one for compositions that are exactly Gaussian DP, for a single objective perturbation, and where nothing
+    finite is accounted, as without noise. Other functions than the accountant's are used, which load no SciPy, unless
+    mu is small. One part in a hundred of delta is allowed for rounding.
     """
+    kinds = [_Sorted.of(sequence) for sequence in _sequences(events)]
+    if any(one.problem or one.spent_delta >= delta for one in kinds):
+        return math.isinf(epsilon)
     if len(events) == 1 and isinstance(events[0], ObjectivePerturbationEvent):
         return _confirms_objective(events[0], epsilon, delta)
     if not is_gaussian(events):
         return None
-    mu = max(math.sqrt(_Sorted.of(sequence).squared_mu) for sequence in _sequences(events))
-    if mu == 0.0 or math.isinf(mu) or mu < SMALL_MU:
-        return True if mu == epsilon else None
-    spent = _gaussian_spent(mu, epsilon)
+    mu = math.sqrt(max(one.squared_mu for one in kinds))
+    if mu == 0.0 or math.isinf(mu):
+        return epsilon == mu
+    spent = gaussian_delta(mu, epsilon) if mu < SMALL_MU else _gaussian_spent(mu, epsilon)
     return spent <= 1.01 * delta and (epsilon == 0.0 or spent >= 0.99 * delta)
 
 
@@ -423,16 +427,17 @@ class _Sorted:
         squared_mu = 0.0
         if not problem:
             squared_mu += sum(
-                last_iterate_mu(
-                    sum(part.sensitivity for part in event.parts) / event.sigma, event.count, event.contraction
+                _square(
+                    last_iterate_mu(
+                        sum(part.sensitivity for part in event.parts) / event.sigma, event.count, event.contraction
+                    )
                 )
-                ** 2
                 for event in gaussians
                 if event not in sampled
             )
             squared_mu += sum(
                 (1 if event.disjoint else event.count)
-                * tree_mu(event.sensitivity, event.sigma, event.leaves, event.first) ** 2
+                * _square(tree_mu(event.sensitivity, event.sigma, event.leaves, event.first))
                 for event in trees
             )
         return cls(
@@ -448,6 +453,11 @@ class _Sorted:
             objective,
             problem,
         )
+
+
+def _square(value: float) -> float:
+    """Return the square, infinite where it is no number in double precision."""
+    return value * value
 
 
 def _gdp_only(kinds: _Sorted) -> bool:

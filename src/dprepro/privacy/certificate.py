@@ -79,12 +79,28 @@ def plan_digest(plan: Plan) -> str:
     return digests.of_value(jsonable(plan.to_json()))
 
 
-def check_certificate(certificate: Mapping[str, Any], plan: Mapping[str, Any], where: str) -> None:
-    """Raise `UserError` unless the certificate in the file `where` is that of the plan, both as plain JSON values.
+def check_certified(record: Mapping[str, Any], job: Mapping[str, Any], where: str) -> None:
+    """Raise `UserError` unless plan and certificate in a record of the file `where` belong together and to the job.
 
-    Claim and events must be those of the plan. Where the accounted epsilon has a closed form, it is confirmed by a
-    second computation.
+    `record` is that of a run or of a point of a sweep, of plain JSON values; `job` has its algorithm, variant and
+    privacy. Algorithm, privacy and size of the plan must be those that the job asks for, and claim and events of the
+    certificate those of the plan. Where the accounted epsilon has a closed form, it is confirmed by a second
+    computation.
     """
+    plan, certificate = record["plan"], record["certificate"]
+    # An infinite epsilon is a text in JSON.
+    asked = {
+        **{key: job[key] for key in ("algorithm", "variant")},
+        **{key: float(job[key]) for key in ("epsilon", "delta")},
+    }
+    # A plan without a run beside it does not state the facts of its dataset.
+    asked |= {key: record["dataset"][key] for key in ("n", "d") if "dataset" in record}
+    for key, wanted in asked.items():
+        if (found := type(wanted)(plan[key])) != wanted:
+            raise UserError(
+                f"The plan in {where} is not that of its job: expected {key} = {wanted}, found {found}; "
+                f"{digests.AGAIN}."
+            )
     digests.check_binding(certificate, plan, where)
     for key, of_plan in _STATED_AS.items():
         if certificate.get(key) != plan[of_plan]:

@@ -45,7 +45,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table with its figure: the rows, and the text above and below them."""
+    """A table with its figures: the rows, and the text above and below them."""
 
     name: str
     paper: str
@@ -54,7 +54,7 @@ class Experiment:
     rows: Sequence[Row]
     above: Sequence[Block]
     below: Sequence[Block]
-    figure: Figure
+    figures: Sequence[Figure]
     jobs: Sequence[Job]
 
     @property

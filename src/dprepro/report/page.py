@@ -135,7 +135,7 @@ def _experiment(experiment: Experiment, whole: str) -> Html:
     summary = tag("span", experiment.title, " ", tag("code", experiment.name), belongs)
     return details(
         summary,
-        figure(experiment.figure),
+        *map(figure, experiment.figures),
         render(experiment.above, 3),
         _all_rows(experiment),
         details("Data, problems and origin", render(experiment.below, 5)),

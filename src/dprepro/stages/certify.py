@@ -12,6 +12,7 @@ from dprepro.errors import BrokenAlgorithm, UserError
 from dprepro.files import read_record, write_record
 from dprepro.privacy.certificate import certify
 from dprepro.stages.problem import FACTS, problem_spec
+from dprepro.workflow import made_by
 
 
 def certify_job(spec: Mapping[str, Any], facts: Path, out: Path) -> None:
@@ -31,8 +32,17 @@ def certify_job(spec: Mapping[str, Any], facts: Path, out: Path) -> None:
         raise
     except UserError as error:
         refused = str(error)
-    content = {"job": dict(spec), "plan": plan, "certificate": certificate, "refused": refused, "made_from": made_from}
-    digest = write_record(out, content)
+    digest = write_record(
+        out,
+        {
+            "job": dict(spec),
+            "plan": plan,
+            "certificate": certificate,
+            "refused": refused,
+            "made_from": made_from,
+            "made_by": made_by("certify", algorithm=spec["algorithm"], loss=spec["loss"]),
+        },
+    )
     write_record(
         out.with_suffix(".certificate.json"),
         {**(certificate or {"refused": refused}), "made_from": {"plan": digest, **made_from}},

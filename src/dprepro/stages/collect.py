@@ -21,8 +21,8 @@ from dprepro.collected import read_collected, write_collected
 from dprepro.errors import UserError
 from dprepro.files import check_job, each_trusted, read_arrays, read_record, read_result
 from dprepro.metrics import RETURNED
-from dprepro.privacy.certificate import check_certificate
-from dprepro.sweeps import bounds_metric, sweep_spec, value_at_zero
+from dprepro.privacy.certificate import check_certified
+from dprepro.sweeps import bounds_metric, needs_minimum, optima_place, sweep_spec, value_at_zero
 from dprepro.workflow import made_by
 
 # What a figure or table says of its origin; taken from the runs, equal for equal runs.
@@ -66,10 +66,9 @@ def collect(runs: Sequence[Path], optima: Mapping[str, Path], out: Path, gaps: l
         "refused": [_refused(run.record, run.reason) for run in found if run.reason],
         **_origins(records),
     }
-    made_from = {
-        "runs": {record["job"]["job"]: record["digest"] for record in records},
-        "optima": {run.record["job"]["dataset"]: run.optimum for run in found},
-    }
+    folder = job["experiment"]
+    made_from = {f"runs/{folder}/{record['job']['job']}.json": record["digest"] for record in records}
+    made_from |= {f"optima/{folder}/{run.record['job']['dataset']}.npz": run.optimum for run in found}
     frames = [run.rows for run in found if run.rows is not None]
     write_collected(frames, metadata, out, made_from=made_from, made_by=made_by("collect"), gaps=gaps or ())
 
@@ -97,7 +96,7 @@ def _read_run(path: Path, optima: Mapping[str, Path]) -> _Run:
     digest, optimum = _optimum(optima, record["job"]["dataset"], record, place)
     if reason := record["refused"] or str(optimum["failed"]):
         return _Run(record, digest, reason, None)
-    check_certificate(record["certificate"], record["plan"], str(place))
+    check_certified(record, record["job"], str(place))
     return _Run(record, digest, "", run_rows(record, read_result(path, *_RUN_ARRAYS, record=record), optimum))
 
 
@@ -164,7 +163,9 @@ def collect_sweeps(runs: Sequence[Path], claims: Mapping[str, Any], out: Path, g
         **_origins(records),
         **claims,
     }
-    made_from = {"sweeps": {record["job"]["job"]: record["digest"] for record in records}}
+    made_from = {
+        f"sweeps/{record['job']['experiment']}/{record['job']['job']}.json": record["digest"] for record in records
+    }
     frames = [frame for _, frame in found]
     write_collected(frames, metadata, out, made_from=made_from, made_by=made_by("collect"), gaps=gaps or ())
 
@@ -173,10 +174,28 @@ def _read_sweep(path: Path) -> tuple[dict[str, Any], pd.DataFrame]:
     place = path.with_suffix(".json")
     record = read_record(place, "job", "points", "thresholds", "provenance", "made_from")
     check_job(place, sweep_spec(record))
+    check_minima(place, record)
     for point in record["points"]:
         if not point["refused"]:
-            check_certificate(point["certificate"], point["plan"], str(place))
+            check_certified(point, {**record["job"], **point["point"]}, str(place))
     return record, sweep_rows(record, read_result(path, "value", "final_objective", record=record))
+
+
+def check_minima(path: Path, record: Mapping[str, Any]) -> None:
+    """Raise `UserError` unless a sweep states the minima of the file it was made from, if that is there."""
+    spec = sweep_spec(record)
+    if not needs_minimum(spec):
+        return
+    if (expected := record["made_from"].get("optima")) is None:
+        raise UserError(f"The sweep {path} does not state what its minima were made from; {digests.AGAIN}.")
+    source = path.absolute().parents[2] / optima_place(spec)
+    if not source.exists():
+        return
+    minima = read_record(source, "points")
+    if minima["digest"] != expected:
+        raise digests.not_made_from(path, source, expected, minima["digest"])
+    if minima["points"] != [point["optimum"] for point in record["points"]]:
+        raise UserError(f"The sweep {path} does not state the minima of {source}; {digests.AGAIN}.")
 
 
 def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path, gaps: list[str] | None = None) -> None:
@@ -195,7 +214,7 @@ def collect_parts(data: Sequence[Path], paper: str, title: str, out: Path, gaps:
     merged |= _own_files(one for here in parts.values() for one in here.get("extensions", ()))
     origins = {json.dumps(origin, sort_keys=True) for here in parts.values() for origin in here["origins"]}
     merged["origins"] = sorted(origins)
-    made_from = {"data": {name: here["digest"] for name, here in parts.items()}}
+    made_from = {f"data/{name}.parquet": here["digest"] for name, here in parts.items()}
     incomplete = [*(gaps or ()), *(f"{name}: {gap}" for name, here in parts.items() for gap in here["incomplete"])]
     frames = [frame for frame, _ in found.values()]
     write_collected(frames, merged, out, made_from=made_from, made_by=made_by("collect"), gaps=incomplete)

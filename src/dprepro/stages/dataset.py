@@ -8,13 +8,17 @@ from typing import Any
 
 from dprepro import datasets
 from dprepro.files import write_arrays, write_record
+from dprepro.workflow import made_by
 
 
 def prepare(spec: Mapping[str, Any], out: Path) -> None:
     """Load the dataset that `spec` names and write it to `out`."""
     data = datasets.load(spec["name"], rows=spec.get("rows"), seed=spec.get("seed", 0), **spec.get("parameters", {}))
     digest = write_arrays(out, arrays_of(data))
-    write_record(out.with_suffix(".json"), facts_of(data) | {"arrays": digest})
+    write_record(
+        out.with_suffix(".json"),
+        facts_of(data) | {"arrays": digest, "made_by": made_by("dataset", dataset=spec["name"])},
+    )
 
 
 def arrays_of(data: datasets.Dataset) -> dict[str, Any]:

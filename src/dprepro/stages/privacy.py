@@ -13,9 +13,10 @@ from dprepro import escape, labels
 from dprepro.errors import UserError
 from dprepro.files import check_job, each_trusted, read_record, write_publication, write_table, write_text
 from dprepro.origin import incomplete_lines
-from dprepro.privacy.certificate import check_certificate
+from dprepro.privacy.certificate import check_certified
 from dprepro.sweeps import sweep_spec
 from dprepro.tables import markdown_table
+from dprepro.workflow import made_by
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def read_certified(path: Path) -> Certified:
     check_job(path, record["job"] if single else sweep_spec(record))
     points = [point for point in record.get("points", [record]) if not point["refused"]]
     for point in points:
-        check_certificate(point["certificate"], point["plan"], str(path))
+        check_certified(point, {**record["job"], **point.get("point", {})}, str(path))
     plans = [(point["plan"], point["certificate"]) for point in points]
     return Certified(record["digest"], record["job"], plans, single)
 
@@ -119,10 +120,8 @@ def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path, gaps
     audited = audit_rows(attacked.values())
     certified = certificate_rows(planned.values(), audited)
     origin = f"Made by {_made(next(iter(attacked.values())))}."
-    made_from = {
-        "plans": {_place(path): one.digest for path, one in planned.items()},
-        "audits": {_place(path): record["digest"] for path, record in attacked.items()},
-    }
+    made_from = {_place(path): one.digest for path, one in planned.items()}
+    made_from |= {_place(path): record["digest"] for path, record in attacked.items()}
     incomplete = incomplete_lines({"incomplete": gaps or ()})
     for name, frame, title, draw in (
         ("certificates", certified, "Certificates: claimed and accounted epsilon of every run", privacy.certificates),
@@ -134,12 +133,13 @@ def write_privacy(plans: Sequence[Path], audits: Sequence[Path], out: Path, gaps
         with style.applied():
             style.save(draw(frame), out / f"{name}.png")
         suffixes = ("csv", "md", "png", "pdf", "svg")
-        write_publication(out / name, suffixes, made_from=made_from, incomplete=list(gaps or ()))
+        facts = {"made_from": made_from, "made_by": made_by("privacy"), "incomplete": list(gaps or ())}
+        write_publication(out / name, suffixes, **facts)
 
 
 def _place(path: Path) -> str:
-    """Return the place of a result in the folder of results, without its suffix."""
-    return "/".join(path.absolute().with_suffix("").parts[-3:])
+    """Return the place of the record of a result in the folder of results."""
+    return "/".join(path.absolute().with_suffix(".json").parts[-3:])
 
 
 _NOTE = (

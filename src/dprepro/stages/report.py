@@ -22,6 +22,7 @@ from dprepro.report.errata import read_errata
 from dprepro.report.markdown import Block, Paragraph, Table, blocks
 from dprepro.report.page import page
 from dprepro.report.tables import Row
+from dprepro.workflow import made_by
 
 # What the report tells of the data of a run.
 _DATA = ("name", "title", "n", "d", "origin", "licence", "citation", "preprocessing", "checksum")
@@ -37,7 +38,12 @@ def write_report(spec: Mapping[str, Any], results: Path, errata: Path, out: Path
     if out.suffix != ".html":
         raise UserError(f"The report goes to {out}, which is no .html file: give such a name.")
     contents = read_contents(spec, results, errata, gaps)
-    facts = {"made_from": contents.made_from, "incomplete": list(contents.gaps), "digest": digests.BLANK.decode()}
+    facts = {
+        "made_from": contents.made_from,
+        "made_by": made_by("report"),
+        "incomplete": list(contents.gaps),
+        "digest": digests.BLANK.decode(),
+    }
     # Neither the end of a script may stand in it, nor the beginning of a comment or of another script.
     text = json.dumps(facts, sort_keys=True).replace("<", "\\u003c")
     end = f'<script type="application/json" id="made-from">{text}</script>\n</body>'
@@ -59,12 +65,13 @@ def read_contents(spec: Mapping[str, Any], results: Path, errata: Path, gaps: Se
 
 def _made_from(spec: Mapping[str, Any], results: Path) -> dict[str, str]:
     """Return the digest of every table and figure of the report, all of which must be as they were written."""
-    names = [entry["name"] for entry in spec["experiments"]]
-    places = [f"{folder}/{name}" for name in names for folder in ("tables", "figures")]
-    for paper, figures in spec["findings"].items():
-        places += [f"tables/{paper.lower()}_findings", *(f"figures/{name}" for name in figures)]
+    shown = {entry["name"]: entry["figures"] for entry in spec["experiments"]}
+    shown |= {f"{paper.lower()}_findings": figures for paper, figures in spec["findings"].items()}
+    places = [
+        place for table, figures in shown.items() for place in (f"tables/{table}", *(f"figures/{f}" for f in figures))
+    ]
     places += _PRIVACY_PLACES if spec["privacy"] else ()
-    return {place: read_publication(results / place)["digest"] for place in places}
+    return {f"{place}.json": read_publication(results / place)["digest"] for place in places}
 
 
 _PRIVACY_PLACES = ("privacy/certificates", "privacy/audit")
@@ -82,7 +89,7 @@ def _experiment(results: Path, entry: Mapping[str, Any]) -> Experiment:
         rows=rows,
         above=above,
         below=below,
-        figure=_figure(results / f"figures/{name}.svg"),
+        figures=[_figure(results / f"figures/{figure}.svg") for figure in entry["figures"]],
         jobs=[*_run_jobs(results, entry), *_other_jobs(results, entry)],
     )
 

@@ -17,7 +17,7 @@ from dprepro.costs import own_cost
 from dprepro.errors import NotConverged, UserError
 from dprepro.files import check_job, read_record, write_arrays, write_record
 from dprepro.peers import versions
-from dprepro.privacy.certificate import check_certificate
+from dprepro.privacy.certificate import check_certified
 from dprepro.provenance import commit, digest, machine
 from dprepro.run import RunResult, execute
 from dprepro.stages.problem import load_problem
@@ -47,7 +47,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
         threads = blas_threads()
     result: RunResult | None = None
     if not refused:
-        check_certificate(certified["certificate"], certified["plan"], str(plan_file))
+        check_certified({**certified, "dataset": facts}, spec, str(plan_file))
         plan = get_algorithm(spec["algorithm"]).plan_type.from_json(certified["plan"])
         try:
             result = execute(plan, problem, seed=spec["seed"], replicates=range(spec["replicates"]), tile=spec["tile"])
@@ -69,7 +69,7 @@ def run_job(plan_file: Path, data: Path, out: Path, sources: str | None = None) 
     write_record(
         out.with_suffix(".json"),
         {
-            **certified,
+            **{key: certified[key] for key in ("job", "plan", "certificate")},
             "refused": refused,
             "dataset": facts,
             "made_from": {"plan": certified["digest"], "dataset": facts["digest"]},

@@ -30,7 +30,7 @@ def write(target: str, data: Path, out: Path) -> None:
     write_table(out, rows, float_format="%.10g")
     write_text(out.with_suffix(".md"), escape.markdown(_markdown(rows, frame, metadata, above)))
     write_text(out.with_suffix(".tex"), _latex(rows, frame, metadata))
-    made_from, incomplete = {"data": metadata["digest"]}, metadata["incomplete"]
+    made_from, incomplete = {f"data/{data.name}": metadata["digest"]}, metadata["incomplete"]
     sources = made_by("table", target=target, kind=metadata["kind"])
     write_publication(out, ("csv", "md", "tex"), made_from=made_from, made_by=sources, incomplete=incomplete)
 
