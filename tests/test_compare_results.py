@@ -263,7 +263,10 @@ def write_job(folder: Path, **settings: Any) -> None:
     record = {
         "job": {"algorithm": "dp_gd", "replicates": 4, **settings},
         "points": [{"point": point}],
-        "provenance": dict.fromkeys(("python", "numpy", "blas", "system", "processor", "cores", "commit"), "x"),
+        "provenance": {
+            **dict.fromkeys(("python", "numpy", "blas", "system", "processor", "cores", "commit"), "x"),
+            "dprepro": ORIGIN["dprepro"],
+        },
     }
     write_record(folder / "sweeps/sweep/dp-gd.json", record)
 
@@ -316,6 +319,22 @@ def test_an_edited_table_is_refused(folders: tuple[Path, Path], capsys: pytest.C
     table.write_text(table.read_text().replace("0.2", "0.1"))
     assert main(["compare", *map(str, folders)]) == 2
     assert f"The file {table} was changed after it was written" in capsys.readouterr().err
+
+
+def test_folders_whose_files_do_not_belong_together_are_refused(
+    folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = folders[1] / "tables/table"
+    write_publication(table, ["csv"], made_from={"data/sweep.parquet": "0" * 64}, made_by={}, incomplete=[])
+    assert main(["compare", *map(str, folders)]) == 2
+    assert f"The file {table}.csv was not made from {folders[1] / 'data/sweep.parquet'} as it is" in (
+        capsys.readouterr().err
+    )
+    write_publication(table, ["csv"], made_from={}, made_by={}, incomplete=[])
+    write_job(folders[1])
+    write_record(folders[1] / "jobs/sweep/dp-gd.json", {"algorithm": "dp_sgd"})
+    assert main(["compare", *map(str, folders)]) == 2
+    assert "is of another configuration than" in capsys.readouterr().err
 
 
 def test_what_is_only_in_one_folder_is_named(folders: tuple[Path, Path], capsys: pytest.CaptureFixture[str]) -> None:

@@ -74,8 +74,5 @@ def read_collected(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
 def read_current(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Return a collected table as `read_collected` does; a `UserError` if results beside it are not those it has."""
     frame, metadata = read_collected(path)
-    for place, expected in metadata["made_from"].items():
-        source = path.absolute().parents[1] / place
-        if source.exists() and (found := digests.stated(source)) != expected:
-            raise digests.not_made_from(path, source, expected, found)
+    digests.check_made_from(path, metadata["made_from"], path.absolute().parents[1])
     return frame, metadata

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dprepro import escape
+from dprepro import digests, escape
 from dprepro.analysis.compare import (
     ALPHA,
     BEYOND,
@@ -28,8 +28,8 @@ from dprepro.analysis.compare import (
     exact,
 )
 from dprepro.errors import RunFailed, UserError
-from dprepro.files import jsonable, read_publication, read_record
-from dprepro.sweeps import SECONDS
+from dprepro.files import check_job, jsonable, read_publication, read_record
+from dprepro.sweeps import SECONDS, sweep_spec
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -156,6 +156,7 @@ def _read_table(path: Path, tables: set[str], reading: _Reading) -> None:
     file = f"{path.parent.name}/{path.name}"
     reading.files.add(file)
     record = read_publication(path.with_suffix(""))
+    digests.check_made_from(path, record["made_from"], path.parents[1])
     if record["incomplete"]:
         reading.origins[INCOMPLETE].add(file)
     rows = _csv_rows(path)
@@ -272,7 +273,8 @@ def _read_jobs(folder: Path, reading: _Reading) -> Iterator[tuple[str, Mapping[s
     for path in sorted([*folder.glob("runs/*/*.json"), *folder.glob("sweeps/*/*.json")]):
         record = read_record(path)
         try:
-            for key in ("python", "numpy", "blas", "system", "processor", "cores", "commit"):
+            check_job(path, record["job"] if "points" not in record else sweep_spec(record))
+            for key in ("dprepro", "python", "numpy", "blas", "system", "processor", "cores", "commit"):
                 reading.origins[key].add(str(record["provenance"][key]))
             points = [point["point"] for point in record.get("points", [])]
             yield str(path.relative_to(folder).with_suffix("")), {**record["job"], "points": points}

@@ -122,6 +122,14 @@ def not_made_from(path: Path, source: Path, expected: str, found: str) -> UserEr
     )
 
 
+def check_made_from(path: Path, made_from: Mapping[str, str], folder: Path) -> None:
+    """Raise `UserError` if a file in the folder of results is not the one, with this digest, that `path` came from."""
+    for place, expected in made_from.items():
+        source = folder / place
+        if source.exists() and (found := stated(source)) != expected:
+            raise not_made_from(path, source, expected, found)
+
+
 def check_files(record: Mapping[str, Any], place: Path) -> None:
     """Raise `UserError` if a file that the record `place` lists under `files` is not as it was written."""
     for suffix, expected in record.get("files", {}).items():

@@ -83,7 +83,7 @@ def test_a_crash_costs_its_own_rows_and_the_next_call_makes_the_rest(ready: Tiny
     outcome = ready.snakemake("wyx17_fig1", config=CONFIG, fault=CRASHED)
     assert outcome.code == 1, outcome.text
     assert not ready.files("runs/*/dp-svrg-bb*"), "a crash leaves no output"
-    missing, rest = outcome.sentences
+    _, missing, rest = outcome.sentences
     assert "Missing: Running wyx17_fig1: dp-svrg-bb" in missing
     assert "planted" in missing
     assert "marked incomplete: 10 files" in rest
@@ -160,6 +160,24 @@ def test_whatever_fails_the_report_is_made_of_the_rest(what: str, ready: Tiny) -
     assert outcome.code == 0, outcome.text
     assert 'class="incomplete"' not in (ready.results / "report.html").read_text(encoding="utf-8")
     assert verify(ready.results).problems == []
+
+
+def test_a_figure_that_fails_costs_neither_its_table_nor_the_report(ready: Tiny) -> None:
+    config = ready.folder / CONFIG
+    config.write_text(config.read_text() + REPORTED)
+    planted = "    raise ValueError('\\nplanted')\n    drawn, grid = "
+    ready.edit("figures/curves.py", lambda text: text.replace("    drawn, grid = ", planted))
+    outcome = ready.snakemake("report", config=CONFIG)
+    assert outcome.code == 1, outcome.text
+    report = (ready.results / "report.html").read_text(encoding="utf-8")
+    assert "Not in the report: the figure wyx17_fig1" in report
+    assert "planted" in report
+    assert 'id="wyx17_fig1"' in report
+    assert methods_in(ready) == RUNS
+    ready.edit("figures/curves.py", lambda text: text.replace(planted, "    drawn, grid = "))
+    outcome = ready.snakemake("report", config=CONFIG)
+    assert outcome.code == 0, outcome.text
+    assert "the figure wyx17_fig1" not in (ready.results / "report.html").read_text(encoding="utf-8")
 
 
 def test_runs_from_before_an_edit_are_not_shown_where_their_job_could_not_start(ready: Tiny) -> None:

@@ -212,6 +212,40 @@ def test_a_failed_job_stays_on_the_terminal(folder: Path) -> None:
     assert any(line.startswith("Error in rule run, job ") for line in shown)
 
 
+def test_what_is_said_after_a_failure_stands_on_lines_of_its_own(folder: Path) -> None:
+    with_shell(folder, FAILING)
+    path = folder / "Snakefile"
+    path.write_text(
+        path.read_text()
+        .replace("onstart:", "onerror:\n    say(['Missing: one.', 'Missing: two.'])\n\nonstart:")
+        .replace("import name_results,", "import say, name_results,")
+    )
+    code, text = run_on_terminal(folder)
+    assert code == 1
+    shown = screen(text)
+    assert [line for line in shown if line.startswith("dprepro: Missing")] == [
+        "dprepro: Missing: one.", "dprepro: Missing: two.",
+    ]  # fmt: skip
+
+
+def test_jobs_behind_a_failed_one_are_not_counted_as_time_left(folder: Path) -> None:
+    with_shell(folder, "sleep 1")
+    run(folder)
+    with_shell(folder, FAILING)
+    path = folder / "Snakefile"
+    path.write_text(
+        path.read_text()
+        + "\nrule after:\n    input: 'results/runs/2.txt'\n    output: 'results/after.txt'\n"
+        + "    benchmark: 'results/benchmarks/trials/after.tsv'\n    shell: 'touch {output}'\n"
+    )
+    (folder / "results/benchmarks/trials/after.tsv").write_text("s\n3600\n")
+    code, _ = run(folder, "--forceall", "results/after.txt", "results/runs/1.txt")
+    assert code == 1
+    progress = read_progress(folder / "results")
+    assert progress is not None
+    assert progress.left.seconds == 0.0, "what waits for the failed job will not run"
+
+
 def test_a_dry_run_tells_the_plan_as_snakemake_does(folder: Path) -> None:
     ours = run(folder, "--dry-run")
     theirs = subprocess.run(
