@@ -166,7 +166,11 @@ def test_own_dataset_and_experiment_are_listed_and_marked(mine: Path, run: Run, 
     assert "(own: mine/datasets/own_dataset.py)" in run("list", "datasets").out
     monkeypatch.setenv(extensions.VARIABLE, str(mine))
     monkeypatch.chdir(ROOT)
-    assert f"(own: {mine}/experiments/own_experiment.yaml)" in run("list", "experiments").out
+    (mine / "experiments/lost.yaml").symlink_to("nowhere.yaml")
+    listed = run("list", "experiments")
+    assert listed.code == 0
+    assert f"(own: {mine}/experiments/own_experiment.yaml)" in listed.out
+    assert any("lost " in line and "not available: The configuration file" in line for line in listed.out.splitlines())
     assert run("list", "targets").out.splitlines().count("own_experiment") == 1
 
 

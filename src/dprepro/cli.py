@@ -342,13 +342,13 @@ def _list(options: argparse.Namespace) -> None:
         print(line)
 
 
-def _line_or_reason(name: str, line: Callable[[str], str]) -> str:
-    """Return the line of a name or, where its file is not available, why."""
+def _line_or_reason(name: str, line: Callable[[str], str], missing: type[UserError] | None = None) -> str:
+    """Return the line of a name or, where its file is not available (or the error is a `missing`), why."""
     from dprepro.extensions import Unavailable
 
     try:
         return line(name)
-    except Unavailable as reason:
+    except missing or Unavailable as reason:
         return f"{name:<22} not available: {reason}"
 
 
@@ -422,11 +422,13 @@ def _experiment_lines() -> list[str]:
     from dprepro.experiments import experiment_files, read_yaml
 
     mine = extensions.found(extensions.EXPERIMENTS)
-    specs = {name: read_yaml(path) for name, path in experiment_files().items()}
-    return [
-        f"{name:<14} {spec.get('paper', ''):<6} {spec.get('title', '')}{_own_mark(mine, name)}"
-        for name, spec in specs.items()
-    ]
+    files = experiment_files()
+
+    def line(name: str) -> str:
+        spec = read_yaml(files[name])
+        return f"{name:<14} {spec.get('paper', ''):<6} {spec.get('title', '')}{_own_mark(mine, name)}"
+
+    return [_line_or_reason(name, line, UserError) for name in files]
 
 
 def _target_lines() -> list[str]:

@@ -72,7 +72,7 @@ def test_untouched_results_are_verified(results: Path, run: Run) -> None:
         "job files": str(4 + len(names())), "datasets": "1", "optima": "1", "plans": "3", "runs": "3",
         "collected tables": "1", "tables": "1", "figures": "1",
     }  # fmt: skip
-    assert f"{RUNS} certificates computed again from their plans; 0 of 3 jobs repeated" in outcome.out
+    assert f"{RUNS} certificates recomputed from their plans; 0 of 3 jobs repeated" in outcome.out
     assert "not covered        forgery" in outcome.out
 
 
