@@ -342,18 +342,17 @@ def _list(options: argparse.Namespace) -> None:
         print(line)
 
 
-def _line_or_reason(name: str, line: Callable[[str], str], missing: type[UserError] | None = None) -> str:
-    """Return the line of a name or, where its file is not available (or the error is a `missing`), why."""
-    from dprepro.extensions import Unavailable
-
+def _line_or_reason(name: str, line: Callable[[str], str], kind: type[UserError]) -> str:
+    """Return the line of a name or, for an error of this kind, such as a file that is not available, the reason."""
     try:
         return line(name)
-    except missing or Unavailable as reason:
+    except kind as reason:
         return f"{name:<22} not available: {reason}"
 
 
 def _algorithm_lines() -> list[str]:
     from dprepro.algorithms import get_algorithm, names, own
+    from dprepro.extensions import Unavailable
 
     mine = own()
 
@@ -365,7 +364,7 @@ def _algorithm_lines() -> list[str]:
             f"{_own_mark(mine, algorithm.name)}"
         )
 
-    lines = [_line_or_reason(name, line) for name in names()]
+    lines = [_line_or_reason(name, line, Unavailable) for name in names()]
     wrapped = "jl_<name>    ABG23  the JL method around any that needs no set; letters: k, rank, clip and those of NAME"
     return [*lines, wrapped, *_peer_lines()]
 
@@ -396,6 +395,7 @@ def _own_mark(mine: Mapping[str, Path], name: str) -> str:
 
 def _dataset_lines() -> list[str]:
     from dprepro.datasets import info, names, own
+    from dprepro.extensions import Unavailable
 
     mine = own()
 
@@ -403,15 +403,16 @@ def _dataset_lines() -> list[str]:
         f = info(name)
         return f"{f.name:<22} {f.rows or 'any':>7} x {f.features or 'any':<4} {f.title}{_own_mark(mine, f.name)}"
 
-    return [_line_or_reason(name, line) for name in names()]
+    return [_line_or_reason(name, line, Unavailable) for name in names()]
 
 
 def _loss_lines() -> list[str]:
+    from dprepro.extensions import Unavailable
     from dprepro.losses import facts, get_loss, names, own
 
     mine = own()
     lines = [
-        _line_or_reason(name, lambda name: f"{name:<20} {facts(get_loss(name))}{_own_mark(mine, name)}")
+        _line_or_reason(name, lambda name: f"{name:<20} {facts(get_loss(name))}{_own_mark(mine, name)}", Unavailable)
         for name in names()
     ]
     return [*lines, "moreau:BETA:LOSS     convex, smooth; the Moreau envelope of a convex loss made of straight lines"]

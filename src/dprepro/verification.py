@@ -43,8 +43,8 @@ ROUNDING = 1e-6
 OTHER_MACHINE = 1e-3
 _NOT_COVERED = (
     "forgery: someone who edits a file can recompute its digest and those of everything derived from it",
-    "optima, audits, findings and noise ratios are not recomputed, plans are not derived again from their jobs, refused "
-    "settings are not tried again, figures and tables are not drawn again",
+    "optima, audits, findings and noise ratios are not recomputed, plans are not derived again from their jobs, "
+    "refused settings are not tried again, figures and tables are not drawn again",
     "times, and the conclusions that the text of a table or caption draws from its numbers",
 )
 
