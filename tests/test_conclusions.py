@@ -176,7 +176,32 @@ def test_runs_that_found_nothing_to_return_stand_beside_the_exponent():
     frame = line("ours", "a", "certified", -1.0).assign(returned=1.0)
     frame.loc[frame["axis_value"] == 2000.0, "returned"] = 0.5
     rows = sweeps.table(frame, metadata(frame))
-    assert "; 12% of the runs found no leaf to return, at 2000" in rows["verdict"].iloc[0]
+    assert rows["verdict"].iloc[0] == "not reached; 4 of 32 runs found no leaf to return (all at 2,000)"
+    frame.loc[frame["axis_value"] > 3000.0, "returned"] = 0.0
+    rows = sweeps.table(frame, metadata(frame))
+    assert (
+        rows["verdict"].iloc[0].startswith("20 of 32 runs found no leaf to return (all at 2,000 and 4,000")
+    )
+
+
+def test_agreement_of_runs_that_found_nothing_to_return_is_no_plain_agreement_in_badge_sentence_or_caption():
+    from dprepro.origin import _sweep_failures
+    from dprepro.report.verdicts import FLAWED, kind
+
+    frame = line("ours", "a", "practical", -2.0).assign(returned=1.0)
+    assert _sweep_failures(frame) == "No run failed."
+    frame.loc[frame["axis_value"] == 2000.0, "returned"] = 0.25
+    verdict = sweeps.table(frame, metadata(frame))["verdict"].iloc[0]
+    assert verdict == "agrees; 6 of 32 runs found no leaf to return (all at 2,000)"
+    assert kind(verdict) == FLAWED
+    (sentence,) = conclusions(frame)
+    assert sentence.endswith("; 6 of 32 runs found no leaf to return (all at 2,000).")
+    assert _sweep_failures(frame) == (
+        "No run ended worse than w = 0 or not finite. Runs that found no leaf to return: p, ours (practical): 6 of 32."
+    )
+    frame.loc[:, "returned"] = 0.25
+    (sentence,) = conclusions(frame)
+    assert "ours (practical) is no success, as half of its runs or more failed or returned nothing, or half" in sentence
 
 
 def test_regimes_of_one_method_meet_where_their_fitted_lines_do():

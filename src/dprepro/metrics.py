@@ -10,3 +10,5 @@ GOLDSTEIN = "Goldstein stationarity"
 NEAR_STATIONARITY = "near stationarity"
 # What is observed beside them: 1 if an algorithm that stops by a test of its own did so, 0 if it went to the end.
 RETURNED = "returned a leaf by its estimate"
+# What is said of a run for which that is 0.
+NO_LEAF = "found no leaf to return"

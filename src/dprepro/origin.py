@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from dprepro.escape import one_line
+from dprepro.metrics import NO_LEAF
 from dprepro.provenance import NO_CHECKOUT, commit, machine
 
 if TYPE_CHECKING:
@@ -117,14 +118,30 @@ def sweep_caption(text: str, frame: pd.DataFrame, metadata: Mapping[str, Any]) -
     )
 
 
+def without_a_leaf(rows: pd.DataFrame) -> int:
+    """Return how many runs of an algorithm that stops by a test of its own went to the end without passing it.
+
+    `returned` holds at every replicate the share of its point's replicates that passed the test.
+    """
+    return round(float((1.0 - rows["returned"]).sum()))
+
+
 def _sweep_failures(frame: pd.DataFrame) -> str:
-    """Return how many runs of each method failed, or that none did."""
-    parts = []
+    """Return how many runs of each method failed or had nothing to return, or that none did."""
+    failed, nothing = [], []
     for _, group in frame.groupby(["problem", "method", "variant"], sort=False):
         first, count = group.iloc[0], int((group["failure"] != "").sum())
+        name = f"{first['problem']}, {first['method']} ({first['variant']})"
         if count:
-            parts.append(f"{first['problem']}, {first['method']} ({first['variant']}): {count} of {len(group)}")
-    return f"Runs that ended worse than w = 0 or not finite: {'; '.join(parts)}." if parts else "No run failed."
+            failed.append(f"{name}: {count} of {len(group)}")
+        if "returned" in group and (lost := without_a_leaf(group)):
+            nothing.append(f"{name}: {lost} of {int(group['returned'].notna().sum())}")
+    worse = "ended worse than w = 0 or not finite"
+    if failed or nothing:
+        said = [f"Runs that {worse}: {'; '.join(failed)}." if failed else f"No run {worse}."]
+        said += [f"Runs that {NO_LEAF}: {'; '.join(nothing)}."] if nothing else []
+        return " ".join(said)
+    return "No run failed."
 
 
 def failures_line(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ GOOD, BAD, OPEN = "good", "bad", "open"
 
 AGREES = "agrees"
 BETTER = "better than the bound"
-# As the paper says, but runs failed, or points are no better than where they began.
+# As the paper says, but runs failed or returned nothing, or points are no better than where they began.
 FLAWED = "agrees, with failures"
 MISSED = "not reached"
 DIFFERS = "differs"
@@ -34,7 +34,7 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         ("not reached", "grows more than", "more than stated"),
     ),
     DIFFERS: (BAD, ("differs",)),
-    FAILED: (BAD, ("failed", "no better than the initial point")),
+    FAILED: (BAD, ("failed", "found no leaf", "no better than the initial point")),
     # Nothing was measured: the setting makes no sense here, or this implementation does not take it.
     REFUSED: (OPEN, ("refused",)),
     COMPARED: (
@@ -79,7 +79,7 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
 # How many failed, or how many times the best it is, comes first in some verdicts.
 _NUMBERS = re.compile(r"^[\d.,e+]+ (of [\d,]+ (runs|replicates|points) )?")
 # A part of a verdict that tells of failures.
-_FAILURES = re.compile(r"^[\d,]+ of [\d,]+ (runs|replicates|points) (failed|no better)")
+_FAILURES = re.compile(r"^[\d,]+ of [\d,]+ (runs|replicates|points) (failed|found no leaf|no better)")
 OTHER = "other"
 FINDINGS = ("contradicted", "fails as printed", "holds here", "empty", "not decided")
 RESULTS = (AGREES, BETTER, FLAWED, MISSED, DIFFERS, FAILED, REFUSED, COMPARED, NOTHING, OTHER)

@@ -12,6 +12,7 @@ import pandas as pd
 
 from dprepro.analysis.intervals import Interval, differ, mean_error, mean_interval, worst_members
 from dprepro.analysis.rates import prediction, rate_verdict, tolerance
+from dprepro.metrics import NO_LEAF
 from dprepro.sweeps import CALLS, EVALUATIONS, NONSMOOTH, ROWS, SAMPLES, SECONDS, VALUES
 from dprepro.tables import records
 
@@ -30,7 +31,8 @@ _AGAINST_PREDICTION = {
     "faster than the bound": "is faster than predicted on this instance",
     MISSED: "misses the prediction",
     "too wide to tell": "has too wide an interval to tell",
-    FAILED: "is no success, as half of its runs or more failed or half of its points are no better than the start",
+    FAILED: "is no success, as half of its runs or more failed or returned nothing, or half of its points are no better "
+    "than the start",
 }
 
 
@@ -153,6 +155,7 @@ def _practical(rows: pd.DataFrame) -> Iterator[str]:
         said = _AGAINST_PREDICTION.get(row["judged"]) or _agreement(row, low, high)
         why = f"; {_why(row, slopes)}" if row["judged"] == MISSED else ""
         why += f"; {row['failed']} of its runs failed" if row["failed"] else ""
+        why += "".join(f"; {part}" for part in str(row["verdict"]).split("; ") if NO_LEAF in part)
         found = f"n^{row['measured']:.2f} [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
         yield f"{row['problem']}: {row['method']} (practical) {said}: {found}, predicted {predicted}{why}."
 

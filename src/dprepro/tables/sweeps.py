@@ -23,7 +23,8 @@ from dprepro.analysis.rates import (
     rate_verdict,
 )
 from dprepro.errors import UserError
-from dprepro.origin import span
+from dprepro.metrics import NO_LEAF
+from dprepro.origin import span, without_a_leaf
 from dprepro.sweeps import CALLS, EVALUATIONS, NONSMOOTH, ROWS, SAMPLES, SECONDS
 from dprepro.tables import markdown_rows, records
 from dprepro.tables.conclusions import HOW_TUNED, conclusions, rounded
@@ -377,8 +378,8 @@ def _share_of_start(point: pd.DataFrame) -> float:
 def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
     """Add what a reader must know beside an exponent: failures, refused points, privacy that does not hold.
 
-    Where at least half of the runs failed, or half of the points are no better than the initial point, that comes
-    first: whatever the numbers say is no success.
+    Where at least half of the runs failed or returned nothing, or half of the points are no better than the initial
+    point, that comes first: whatever the numbers say is no success.
     """
     first: list[str] = []
     remarks = [verdict]
@@ -388,9 +389,10 @@ def _with_remarks(verdict: str, rows: pd.DataFrame) -> str:
 
     if failed := int((rows["failure"] != "").sum()):
         add(failed, len(rows), f"runs failed{_not_finite(rows)}")
-    if (astray := rows[rows["returned"] < 1.0])["axis_value"].nunique():
-        at = ", ".join(f"{value:g}" for value in sorted(astray["axis_value"].unique()))
-        remarks.append(f"{1.0 - rows['returned'].mean():.0%} of the runs found no leaf to return, at {at}")
+    stopping = rows[rows["returned"].notna()]
+    if nothing := without_a_leaf(stopping):
+        at = " and ".join(f"{value:,.10g}" for value in sorted(set(stopping[stopping["returned"] < 1.0]["axis_value"])))
+        add(nothing, len(stopping), f"runs {NO_LEAF} (all at {at})")
     shares = [_share_of_start(point) for _, point in rows[rows["refused"] == ""].groupby("axis_value")]
     if above := sum(share >= 1.0 for share in shares):
         add(above, len(shares), "points no better than the initial point")
