@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from dprepro.tables import wyx17_comparison as comparison
 
@@ -16,6 +17,7 @@ SETTING = {
     "dataset": {"name": "data"},
     "base": {"n": 10},
 }
+TRIED = json.dumps([{"letters": {"T": 3}}, {"letters": {"T": 9}}])
 METADATA = {"problems": {"p": "a problem"}, "methods": {}, "settings": {"p": SETTING}}
 
 
@@ -32,7 +34,7 @@ def frame(*methods: tuple[str, float, float, int]) -> pd.DataFrame:
                     "epsilon": 0.5, "epsilon_accounted": 0.5, "delta": 1e-3, "n": 10, "d": 2, "replicate": replicate,
                     "value": value, "value_at_zero": 1.0, "gradient_evaluations": cost, "refused": "",
                     "failure": "" if value <= 1.0 else "F(w) > F(0)", "covers": "all iterates", "drawn_by": "",
-                    "letters": json.dumps({"T": 3, "eta": 0.123456, "r": None}), "tried": "[1, 2]",
+                    "letters": json.dumps({"T": 3, "eta": 0.123456, "r": None}), "tried": TRIED,
                 }
             )  # fmt: skip
     return pd.DataFrame(rows)
@@ -55,6 +57,35 @@ def test_methods_whose_intervals_meet_are_level_and_the_cheaper_one_is_named():
     assert "good has the smallest gap, 0.1 " in sentence
     assert "indistinguishable from cheap" in sentence
     assert "cheap is the cheapest with 100 times fewer gradients" in sentence
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [
+        ((0.01, 0.1, 0.2), ""),
+        ((0.1,), ""),
+        ((0.1, 0.2), " (the smallest step of its grid was chosen, and a smaller one may do better)"),
+        ((0.01, 0.1), " (the largest step of its grid was chosen, and a larger one may do better)"),
+    ],
+)
+def test_a_step_at_an_end_of_its_grid_is_named_in_verdict_and_conclusion(steps, words):
+    data = frame(("good", 0.1, 0.01, 5), ("cut", 0.3, 0.01, 5), ("wild", 0.5, 0.6, 5), ("even", 0.1, 0.01, 5))
+    cut = data["method"] != "good"
+    data.loc[cut, "letters"] = json.dumps({"eta": 0.1})
+    data.loc[cut, "tried"] = json.dumps([{"letters": {"eta": eta}} for eta in steps])
+    rows = comparison.table(data, METADATA)
+    said = ("best", f"level with the best{words}", f"3 times the best{words}", f"1 of 4 replicates failed{words}")
+    assert tuple(rows["verdict"]) == said
+    text = "\n".join(comparison.conclusion(rows))
+    assert "indistinguishable from even" in text
+    ends = [f"- For cut{words.replace('(', '').rstrip(')')}: p at epsilon = 0.5."] if words else []
+    assert [line for line in text.split("\n") if line.startswith("- For cut ")] == ends
+
+
+def test_the_rule_promises_no_more_than_the_best_of_these_candidates():
+    data = frame(("good", 0.1, 0.01, 5))
+    text = comparison.summary(comparison.table(data, METADATA), data, METADATA)
+    assert "the best of these candidates on other seeds, which is neither the best that a method can do nor" in text
 
 
 def test_methods_certified_for_their_output_alone_are_named():

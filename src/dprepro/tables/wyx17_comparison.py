@@ -13,6 +13,9 @@ from dprepro.analysis.intervals import Interval, differ, mean_interval
 from dprepro.origin import libraries_line
 from dprepro.tables import records
 
+LEVEL = "level with the best"
+# Beyond the end of a grid nothing was tried.
+END = "the {end} step of its grid was chosen, and a {beyond} one may do better"
 # A gap within this factor of the best counts as nearly as good when costs are compared.
 NEAR = 2.0
 
@@ -25,9 +28,9 @@ def table(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     for _, here in frame.groupby(["problem", "epsilon"], sort=False):
-        group = [(_row(runs), runs["value"].to_numpy()) for _, runs in here.groupby(["entry", "variant"], sort=False)]
+        group = [(_row(runs), runs) for _, runs in here.groupby(["entry", "variant"], sort=False)]
         group.sort(key=lambda item: (item[0]["failed"] > 0 or np.isnan(item[0]["measured"]), item[0]["measured"]))
-        rows += [row | {"verdict": _verdict(row, values, *group[0])} for row, values in group]
+        rows += [row | {"verdict": _verdict(row, runs, *group[0]) + _at_an_end(row, runs)} for row, runs in group]
     return pd.DataFrame(rows)
 
 
@@ -67,16 +70,27 @@ def _letters(text: str) -> str:
     )
 
 
-def _verdict(row: Mapping[str, Any], values: np.ndarray, best: Mapping[str, Any], best_values: np.ndarray) -> str:
+def _verdict(row: Mapping[str, Any], runs: pd.DataFrame, best: Mapping[str, Any], best_runs: pd.DataFrame) -> str:
     if row["refused"]:
         return f"refused: {row['refused']}"
     if row["failed"]:
         return f"{row['failed']} of {row['replicates']} replicates failed"
     if row is best:
         return "best"
-    if not differ(values, best_values):
-        return "level with the best"
+    if not differ(runs["value"].to_numpy(), best_runs["value"].to_numpy()):
+        return LEVEL
     return f"{row['measured'] / best['measured']:.3g} times the best"
+
+
+def _at_an_end(row: Mapping[str, Any], runs: pd.DataFrame) -> str:
+    """Return what a verdict adds where the chosen step is the smallest or the largest of several."""
+    first = runs.iloc[0]
+    steps = {candidate["letters"].get("eta") for candidate in json.loads(first["tried"])} - {None}
+    chosen = json.loads(first["letters"]).get("eta")
+    if row["refused"] or len(steps) < 2 or chosen not in (min(steps), max(steps)):
+        return ""
+    end, beyond = ("smallest", "smaller") if chosen == min(steps) else ("largest", "larger")
+    return f" ({END.format(end=end, beyond=beyond)})"
 
 
 def summary(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]) -> str:
@@ -86,7 +100,8 @@ def summary(rows: pd.DataFrame, frame: pd.DataFrame, metadata: Mapping[str, Any]
         "Letters were chosen per problem and epsilon: every candidate ran on the tuning seed, and the one with the "
         "fewest failed replicates and, among equals, the smallest mean gap was run again on other seeds, which are "
         "reported. "
-        "The choice looks at the data and is not charged; it shows what each method can do, not what one could release."
+        "The choice looks at the data and is not charged: what is shown is the best of these candidates on other "
+        "seeds, which is neither the best that a method can do nor what one could release."
     )
     notes = [rule, *filter(None, [libraries_line(frame)])]
     above = ["Problems:", "", *titles, "", "\n\n".join(notes)]
@@ -104,7 +119,8 @@ def conclusion(rows: pd.DataFrame) -> list[str]:
     lost = [f"- {text}" for text in _losers(rows)]
     alone = list(dict.fromkeys(rows[rows["covers"] == "output"]["method"]))
     covers = [f"- Certified for the output alone, all others for every iterate: {', '.join(alone)}."] if alone else []
-    return [f"- {_overall(winners)}", *sentences, *lost, *covers]
+    ends = [f"- {text}" for text in _at_ends(rows)]
+    return [f"- {_overall(winners)}", *sentences, *lost, *ends, *covers]
 
 
 def _usable(group: pd.DataFrame) -> list[dict[str, Any]]:
@@ -120,7 +136,7 @@ def _overall(winners: Sequence[str]) -> str:
 
 def _sentence(rows: Sequence[Mapping[str, Any]]) -> str:
     best = rows[0]
-    level = [row["method"] for row in rows[1:] if row["verdict"] == "level with the best"]
+    level = [row["method"] for row in rows[1:] if row["verdict"].startswith(LEVEL)]
     near = [row for row in rows if row["measured"] <= NEAR * best["measured"]]
     cheap = min(near, key=lambda row: row["gradient_evaluations"])
     text = (
@@ -137,13 +153,25 @@ def _sentence(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
+def _places(rows: pd.DataFrame) -> str:
+    return ", ".join(
+        f"{problem} at epsilon = {epsilon:g}"
+        for problem, epsilon in zip(rows["problem"], rows["epsilon_claimed"], strict=True)
+    )
+
+
+def _at_ends(rows: pd.DataFrame) -> Iterator[str]:
+    """Say of which methods the smallest or the largest step of the grid was chosen, and where."""
+    for end, beyond in (("smallest", "smaller"), ("largest", "larger")):
+        words = END.format(end=end, beyond=beyond)
+        for method, group in rows[rows["verdict"].str.contains(words, regex=False)].groupby("method", sort=False):
+            yield f"For {method} {words}: {_places(group)}."
+
+
 def _losers(rows: pd.DataFrame) -> Iterator[str]:
     """Say which methods failed, and where."""
     failed = rows[rows["failed"] > 0]
     for method, group in failed.groupby("method", sort=False):
-        places = ", ".join(
-            f"{problem} at epsilon = {epsilon:g}"
-            for problem, epsilon in zip(group["problem"], group["epsilon_claimed"], strict=True)
-        )
+        places = _places(group)
         ends = "above w = 0" if np.isfinite(group["measured"]).all() else "above w = 0 or not finite"
         yield f"{method} ends {ends} in some replicates: {places}."
