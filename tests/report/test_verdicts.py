@@ -55,6 +55,7 @@ def interval(middle: float, width: float = 0.02) -> Interval:
         ("30 of 40 runs found no leaf to return (all at 524,288); agrees", FLAWED),
         ("30 of 40 runs found no leaf to return (all at 524,288); not reached", FAILED),
         ("3 of 16 replicates failed", FAILED),
+        ("14 of 16 replicates end above w = 0 at this step", COMPARED),
         ("1.36e+04 times the best", COMPARED),
         ("above the bound", AGREES),
         ("above the bound with constant 1", COMPARED),

@@ -184,6 +184,19 @@ def test_table_counts_failures_instead_of_averaging_them_away(finished):
     assert row["verdict"] == "1 of 3 replicates failed"
 
 
+def test_an_untuned_curve_that_is_not_the_published_one_ends_above_zero_at_its_step_and_does_not_fail(finished):
+    from dprepro.tables.curves import table
+
+    frame, metadata = read_collected(finished[4])
+    broken = (frame["job"] == "a-0.5") & (frame["replicate"] < 2)
+    frame.loc[broken, "failure"] = "F(w) > F(0)"
+    assert table(frame, metadata)["verdict"].iloc[0] == "2 of 3 replicates failed"
+    certified = frame.assign(variant="certified")
+    assert table(certified, metadata)["verdict"].iloc[0] == "2 of 3 replicates end above w = 0 at this step"
+    certified.loc[broken & (frame["replicate"] == 1), ["gap", "final_gap"]] = np.nan
+    assert table(certified, metadata)["verdict"].iloc[0] == "2 of 3 replicates failed", "one is no number"
+
+
 @pytest.mark.parametrize(
     ("theory", "verdict"),
     [

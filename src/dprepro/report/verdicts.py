@@ -42,7 +42,9 @@ _KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
         (
             *("at least", "at most", "indistinguishable", "measured", "best", "level with the best", "times the best"),
             # The constant of a bound is not stated.
-            *("within the bound", "above the bound with"),
+            *("within", "not within", "above the bound with"),
+            # With a step that was not tuned, of a curve that is not the published one.
+            "end above w = 0",
             # Of upper bounds that are compared, or of methods that nobody claims to attain a lower one.
             *("larger than", "smaller than", "falls more slowly"),
             "the paper says",
@@ -126,7 +128,7 @@ _SENTENCES: Mapping[str, tuple[str, ...]] = {
     "the exponent agrees with the predicted one": ("agrees with the prediction", ": agrees ("),
     "too wide an interval or too few values to tell": (
         *(": too wide to tell", "too wide an interval to tell"),
-        *(": too few values to tell", ", too few values to tell"),
+        *(": too few values to tell", ", too few values to tell", "has too few values of n to tell"),
     ),
     "a method of the paper is ahead of another at its setting": (" is ahead of ",),
     "a method of the paper cannot be told from another at its setting": (" cannot be told from ",),
