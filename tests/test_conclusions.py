@@ -74,6 +74,61 @@ def test_what_is_called_spent_is_the_lower_bound_where_a_verdict_quotes_one():
     assert text.endswith("claims epsilon = 1 at delta = 0.001 and spends at least 2.45.")
 
 
+def test_a_label_that_states_the_constant_is_not_followed_by_it_once_more():
+    frame = line("DP-SGD, c = 1 (set here)", "sgd", "published", -2.0, accounted=3.0).assign(constant_set_here="c = 1")
+    (text,) = conclusions(frame)
+    assert "the published noise of DP-SGD, c = 1 (set here) claims epsilon = 1" in text
+
+
+def test_beside_published_noise_it_is_said_how_it_was_read():
+    frame = line("plain", "fw", "published", -2.0, accounted=3.0)
+    found = metadata(frame)
+    found["methods"] = {"plain": {**CLAIMS, "printed_noise": "that is with n; with n/T the claim is kept"}}
+    (text,) = sweeps.conclusions(sweeps.table(frame, found), frame)
+    assert text.endswith("what it spends is not known; that is with n; with n/T the claim is kept.")
+
+
+def test_an_exponent_of_two_values_is_not_judged_in_row_or_sentence():
+    frame = line("ours", "a", "practical", -1.0)
+    two = frame[frame["axis_value"] < 3000.0]
+    assert sweeps.table(two, metadata(two))["verdict"].iloc[0] == "too few values to tell"
+    (sentence,) = conclusions(two)
+    assert "ours (practical) has too few values of n to tell: n^-1.0" in sentence
+    lost = frame.copy()
+    lost.loc[lost["axis_value"] > 3000.0, "value"] = np.inf
+    assert sweeps.table(lost, metadata(lost))["verdict"].iloc[0] == "too few values to tell", "two are left"
+    three = frame[frame["axis_value"] < 5000.0]
+    assert sweeps.table(three, metadata(three))["verdict"].iloc[0] == "not reached"
+
+
+def test_an_exponent_is_held_against_a_baselines_own_bound_where_one_is_named():
+    from dprepro.report.verdicts import COMPARED, kind
+
+    frame = line("pure", "op", "published", 1.5)
+    found = metadata(frame)
+    found["methods"] = {"pure": {"exponents": {"n": 1.0}, "own_bounds": {"n": "its own bound"}}}
+    for power, verdict in ((2.0, "within its own bound"), (1.0, "not within its own bound")):
+        row = sweeps.table(frame.assign(bound_value=frame["n"] ** power), found).iloc[0]
+        assert row["verdict"] == f"{verdict}, whose exponent is {power:.2f} here"
+        assert kind(row["verdict"]) == COMPARED
+        assert np.isnan(row["theory"]), "the table's entry is another bound"
+    assert sweeps.table(frame, found)["verdict"].iloc[0] == "no exponent to compare"
+
+
+def test_costs_without_a_stated_exponent_are_nothing_to_compare_however_many_runs_failed():
+    from dprepro.report.verdicts import FLAWED, NOTHING, kind
+
+    frame = line("ours", "a", "certified", -2.0, failure="F(w) > F(0)")
+    found = metadata(frame)
+    for stated, expected in (({}, NOTHING), ({"evaluations": 1.0}, FLAWED)):
+        found["methods"] = {"ours": {"exponents": {"n": -2.0}, **stated}}
+        rows = sweeps.table(frame, found).set_index("quantity")["verdict"]
+        assert kind(rows["gradient evaluations: exponent in n"]) == expected
+    found["methods"] = {"ours": {}}
+    rows = sweeps.table(frame, found).set_index("quantity")["verdict"]
+    assert rows["gradient evaluations: exponent in n"] == "no exponent to compare; 32 of 32 runs failed"
+
+
 def test_an_upper_bound_is_not_called_spent():
     (text,) = conclusions(line("plain", "fw", "published", -2.0, accounted=3.0, privacy="not certified (...)"))
     assert text.endswith(
@@ -136,7 +191,13 @@ def test_it_is_said_from_which_n_a_method_of_the_paper_beats_the_others():
     assert "p: ours (certified) is ahead of theirs (certified) at n = 8,000, the largest measured (4 n" in text
     level = pd.concat([ours, ours.assign(method="theirs", entry="theirs")], ignore_index=True)
     text = "\n".join(sweeps.conclusions(sweeps.table(level, owned(level, "ours")), level))
-    assert "ours (certified) cannot be told from theirs (certified) at n = 8,000" in text, "equal errors are no win"
+    words = "ours (certified) cannot be told from theirs (certified) at n = 8,000, the largest measured; at"
+    assert words in text, "equal errors are no win"
+    other = level["method"] == "theirs"
+    level.loc[other & (level["axis_value"] < 3000.0), "value"] *= 2.0
+    text = "\n".join(sweeps.conclusions(sweeps.table(level, owned(level, "ours")), level))
+    words = "cannot be told from theirs (certified) at n = 8,000, the largest measured (ahead at n = 1,000, 2,000); at"
+    assert words in text, "where it is ahead is said here as elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -160,7 +221,15 @@ def test_failed_runs_beat_nothing_however_small_their_error_is():
     frame = pd.concat([ours, line("theirs", "b", "certified", -1.0)], ignore_index=True)
     text = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "ours")), frame))
     assert "ours (certified) is not ahead of theirs (certified) at n = 8,000, the largest measured (4 n" in text
-    assert "failed runs at 4 of 4 n" in text
+    assert "ahead at none); at n = 8,000 runs of ours (certified) failed; failed runs at 4 of 4 n" in text
+    turned = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "theirs")), frame))
+    assert "; at n = 8,000 runs of ours (certified) failed; neither" in turned
+    assert "times that" not in text + turned, "of runs that failed no ratio is quoted"
+    some = line("ours", "a", "certified", -2.0, level=4.0)
+    some.loc[some["axis_value"] < 1500.0, "failure"] = "F(w) > F(0)"
+    frame = pd.concat([some, line("theirs", "b", "certified", -1.0)], ignore_index=True)
+    text = "\n".join(sweeps.conclusions(sweeps.table(frame, owned(frame, "ours")), frame))
+    assert "times that; failed runs at 1 of 4 n" in text or "of that; failed runs at 1 of 4 n" in text
 
 
 def test_methods_are_ranked_at_one_n_where_the_axis_is_another_one():
@@ -179,9 +248,7 @@ def test_runs_that_found_nothing_to_return_stand_beside_the_exponent():
     assert rows["verdict"].iloc[0] == "not reached; 4 of 32 runs found no leaf to return (all at 2,000)"
     frame.loc[frame["axis_value"] > 3000.0, "returned"] = 0.0
     rows = sweeps.table(frame, metadata(frame))
-    assert (
-        rows["verdict"].iloc[0].startswith("20 of 32 runs found no leaf to return (all at 2,000 and 4,000")
-    )
+    assert rows["verdict"].iloc[0].startswith("20 of 32 runs found no leaf to return (all at 2,000 and 4,000")
 
 
 def test_agreement_of_runs_that_found_nothing_to_return_is_no_plain_agreement_in_badge_sentence_or_caption():

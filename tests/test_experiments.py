@@ -118,6 +118,8 @@ GOOD_SWEEPS: dict[str, Any] = {
                 "complexity": "n",
                 "exponents": {"n": -1},
                 "log_exponents": {"n": 2},
+                "own_bounds": {"n": "its own bound"},
+                "printed_noise": "as our copy prints it",
                 "samples": {"d": 1},
                 "evaluations": 1,
                 "evaluations_log_power": 1,

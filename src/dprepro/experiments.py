@@ -560,7 +560,7 @@ def _check_axes(method: Mapping[str, Any], key: str, problem: Mapping[str, Any],
         for value in [*grids.get(axis, []), *([base[axis]] if axis in base else [])]:
             if value != int(value):
                 raise UserError(f"{where}: the axis {axis} has the value {value}; give whole numbers.")
-    for key in ("exponents", "log_exponents"):
+    for key in ("exponents", "log_exponents", "own_bounds"):
         for axis in method.get("claims", {}).get(key, {}):
             if axis not in known:
                 raise UserError(f"{where}.claims.{key} has the axis {axis!r}; {_suggest(axis, list(known))}")

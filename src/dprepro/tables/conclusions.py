@@ -19,6 +19,7 @@ from dprepro.tables import records
 # Exponents that are no further apart are called the same.
 SAME = 0.05
 MISSED = "not reached"
+TOO_FEW = "too few values to tell"
 # Of a line whose verdict begins with its failures.
 FAILED = "failed"
 HOW_TUNED = (
@@ -31,8 +32,9 @@ _AGAINST_PREDICTION = {
     "faster than the bound": "is faster than predicted on this instance",
     MISSED: "misses the prediction",
     "too wide to tell": "has too wide an interval to tell",
-    FAILED: "is no success, as half of its runs or more failed or returned nothing, or half of its points are no better "
-    "than the start",
+    TOO_FEW: "has too few values of n to tell",
+    FAILED: "is no success, as half of its runs or more failed or returned nothing, or half of its points are no "
+    "better than the start",
 }
 
 
@@ -112,7 +114,7 @@ def _judged(row: Mapping[str, Any]) -> str:
     """
     measured = Interval(row["measured"], row["ci_low"], row["ci_high"])
     verdict = rate_verdict(measured, row["theory"], row["theory_with_logarithms"])
-    return verdict if str(row["verdict"]).startswith(verdict) else FAILED
+    return next((word for word in (verdict, TOO_FEW) if str(row["verdict"]).startswith(word)), FAILED)
 
 
 def _repaired(rows: pd.DataFrame) -> Iterator[str]:
@@ -195,10 +197,13 @@ def _overspent(rows: pd.DataFrame) -> Iterator[str]:
                 spent = f"is accounted {accounted:.4g}, an upper bound: what it spends is not known"
             else:
                 spent = "no finite epsilon is accounted: what it spends is not known"
-            constant = f" with {row['constant_set_here']}, set here," if row["constant_set_here"] else ""
+            own = row["constant_set_here"]
+            # A label may state the constant already.
+            constant = f" with {own}, set here," if own and f"{own} (set here)" not in row["method"] else ""
+            read = f"; {row['printed_noise']}" if row["printed_noise"] else ""
             yield (
                 f"{row['problem']}: the published noise of {row['method']}{constant} claims epsilon = {claimed:g} "
-                f"at delta = {row['delta']:.3g} and {spent}."
+                f"at delta = {row['delta']:.3g} and {spent}{read}."
             )
 
 
@@ -232,16 +237,24 @@ def _overtaking(mine: pd.DataFrame, theirs: pd.DataFrame, problem: str) -> Itera
     ]
     wins = next((number for number in range(len(shared)) if all(smaller[number:])), None)
     largest = f"at n = {shared[-1][0]:,.0f}, the largest measured"
-    last = f"at n = {shared[-1][0]:,.0f} {_times(mean_error(one[shared[-1]]), mean_error(other[shared[-1]]))}"
+    names = [_named((line["method"].iloc[0], line["variant"].iloc[0])) for line in (mine, theirs)]
+    lost = set(theirs[theirs["failure"] != ""].set_index(keys).index)
+    broken = [name for name, runs in zip(names, (failed, lost), strict=True) if shared[-1] in runs]
+    # Of runs that failed no ratio is quoted.
+    last = f"at n = {shared[-1][0]:,.0f} " + (
+        f"runs of {' and of '.join(broken)} failed"
+        if broken
+        else _times(mean_error(one[shared[-1]]), mean_error(other[shared[-1]]))
+    )
     if failures := sum(at in failed for at in shared):
         last += f"; failed runs at {failures} of {len(shared)} n"
-    names = [_named((line["method"].iloc[0], line["variant"].iloc[0])) for line in (mine, theirs)]
     last += f"; {_tuning(mine, theirs)}"
     apart = differ(one[shared[-1]].to_numpy(), other[shared[-1]].to_numpy())
+    earlier = ", ".join(f"{at[0]:,.0f}" for at, ahead in zip(shared, smaller, strict=True) if ahead)
     if wins is None and not apart and shared[-1] not in failed:
-        yield f"{problem}: {names[0]} cannot be told from {names[1]} {largest}; {last}."
+        but = f" (ahead at n = {earlier})" if earlier else ""
+        yield f"{problem}: {names[0]} cannot be told from {names[1]} {largest}{but}; {last}."
     elif wins is None:
-        earlier = ", ".join(f"{at[0]:,.0f}" for at, ahead in zip(shared, smaller, strict=True) if ahead)
         but = f" (ahead at n = {earlier})" if earlier else f" ({len(shared)} n measured, ahead at none)"
         yield f"{problem}: {names[0]} is not ahead of {names[1]} {largest}{but}; {last}."
     else:

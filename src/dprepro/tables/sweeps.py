@@ -21,18 +21,19 @@ from dprepro.analysis.rates import (
     exact_exponent,
     exponent,
     rate_verdict,
+    tolerance,
 )
 from dprepro.errors import UserError
 from dprepro.metrics import NO_LEAF
 from dprepro.origin import span, without_a_leaf
 from dprepro.sweeps import CALLS, EVALUATIONS, NONSMOOTH, ROWS, SAMPLES, SECONDS
 from dprepro.tables import markdown_rows, records
-from dprepro.tables.conclusions import HOW_TUNED, conclusions, rounded
+from dprepro.tables.conclusions import HOW_TUNED, TOO_FEW, conclusions, rounded
 
 PER_ROUND = ", divided by the rounds"
 NONSMOOTH_QUANTITY = "takes a non-smooth regularizer"
 _LINE = ["problem", "entry", "variant"]
-# With fewer values of a series an exponent is that of one ratio and agrees with many bounds.
+# With fewer values an exponent is that of one ratio and agrees with many bounds.
 FEWEST = 3
 # How well the start's error must fit the accuracy that a series names.
 BETA_ROUNDING = 0.01
@@ -100,9 +101,11 @@ def _count_row(
     logarithms = stated + power * exact_exponent(x, np.log(x).tolist())
     exact, verdict = Interval(counted, counted, counted), count_verdict(counted, stated, logarithms)
     if failed := int((used["failure"] != "").sum()):
-        # What runs cost that do not end as they should says little.
+        # What runs cost that do not end as they should says little. Where nothing is stated there is no success to
+        # take back: the failures count with the error.
         remark = f"{failed} of {len(used)} runs failed"
-        verdict = f"{remark}; {verdict}" if 2 * failed >= len(used) else f"{verdict}; {remark}"
+        first = 2 * failed >= len(used) and not np.isnan(stated)
+        verdict = f"{remark}; {verdict}" if first else f"{verdict}; {remark}"
     return _row(common, f"{quantity}: exponent in n", stated, exact, verdict, logarithms if power else np.nan)
 
 
@@ -113,26 +116,43 @@ def _axis_rows(axis: str, rows: pd.DataFrame, claims: Mapping[str, Any]) -> Iter
     used = rows[rows["refused"] == ""]
     x = [float(point["axis_value"].iloc[0]) for point in points]
     common = _common(rows, used, claims)
-    theory = float(claims.get("exponents", {}).get(axis, np.nan))
+    own_bound = claims.get("own_bounds", {}).get(axis)
+    theory = float(np.nan if own_bound else claims.get("exponents", {}).get(axis, np.nan))
     name = f"{rows['metric'].iloc[0]}: exponent in {axis}"
     measured = exponent(x, values)
     printed = exact_exponent(x, [float(point["bound_value"].iloc[0]) for point in points])
-    verdict = _with_remarks(rate_verdict(measured, theory, printed), rows)
-    yield _row(common, name, theory, measured, verdict, printed)
+    verdict = _own_verdict(measured, printed, own_bound) if own_bound else _verdict(measured, theory, printed, values)
+    yield _row(common, name, theory, measured, _with_remarks(verdict, rows), printed)
     rounds = [float(point["rounds"].iloc[0]) for point in points]
     if rows["metric"].iloc[0] in _HIDE_ROUNDS and 1e-9 < abs(exact_exponent(x, rounds)) < LOGARITHMS:
         # The rounds grow like a logarithm: without them the bound's own exponent is left.
         shares = [[value / count for value in members] for members, count in zip(values, rounds, strict=True)]
         divided = exponent(x, shares)
-        yield _row(common, name + PER_ROUND, theory, divided, _with_remarks(rate_verdict(divided, theory), rows))
+        verdict = _with_remarks(_verdict(divided, theory, np.nan, shares), rows)
+        yield _row(common, name + PER_ROUND, theory, divided, verdict)
     if axis in claims.get("log_exponents", {}):
         power = float(claims["log_exponents"][axis])
         measured = exponent(np.log(x).tolist(), values)
-        remarks = _with_remarks(rate_verdict(measured, power), rows)
+        remarks = _with_remarks(_verdict(measured, power, np.nan, values), rows)
         yield _row(common, f"{rows['metric'].iloc[0]}: exponent in log({axis})", power, measured, remarks)
     if axis == "n":
         quantity, counts = counted(points)
         yield _count_row(common, quantity, claims, list(zip(x, counts, strict=True)), used)
+
+
+def _verdict(measured: Interval, theory: float, printed: float, values: Sequence[Sequence[np.ndarray]]) -> str:
+    """Say how an exponent stands to the stated one, if it is one of enough values of its axis."""
+    usable = sum(all(np.isfinite(member).all() for member in members) for members in values)
+    judged = not np.isnan(theory) and not np.isnan(measured.mean)
+    return TOO_FEW if judged and usable < FEWEST else rate_verdict(measured, theory, printed)
+
+
+def _own_verdict(measured: Interval, printed: float, bound: str) -> str:
+    """Say how an exponent stands to that of a baseline's own bound over the measured points; no other is judged."""
+    if np.isnan(measured.mean) or np.isnan(printed):
+        return rate_verdict(measured, np.nan)
+    within = measured.low <= printed + tolerance(printed)
+    return f"{'within' if within else 'not within'} {bound}, whose exponent is {printed:.2f} here"
 
 
 def _series_rows(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -221,7 +241,7 @@ def _line_rows(line: _Line, first: _Line) -> Iterator[dict[str, Any]]:
     if len(line.needed) > 1:
         verdict = _growth_verdict(measured.exponent, line.theory)
         if len(line.needed) < FEWEST and not np.isnan(line.theory):
-            verdict = "too few values to tell"
+            verdict = TOO_FEW
         verdict = f"{verdict} ({_places(line)})"
         yield _row(line.common, f"{SAMPLES}: exponent in {line.axis}", line.theory, measured.exponent, verdict)
     if line is not first and len(line.needed) > 1 and len(first.needed) > 1:
@@ -229,7 +249,7 @@ def _line_rows(line: _Line, first: _Line) -> Iterator[dict[str, Any]]:
         theory = line.theory - first.theory
         name = f"{SAMPLES}: exponent along {line.axis} less that of {first.name}"
         few = min(len(line.needed), len(first.needed)) < FEWEST and not np.isnan(theory)
-        verdict = "too few values to tell" if few else _apart_verdict(apart, theory)
+        verdict = TOO_FEW if few else _apart_verdict(apart, theory)
         yield _row(line.common, name, theory, apart, verdict)
     for at, found in line.needed.items():
         place = f"at {line.axis} = {at:g}"
@@ -353,6 +373,7 @@ def _common(rows: pd.DataFrame, used: pd.DataFrame, claims: Mapping[str, Any]) -
         "algorithm": first["algorithm"],
         "set_here": first["set_here"],
         "constant_set_here": worst["constant_set_here"],
+        "printed_noise": claims.get("printed_noise", ""),
         "bound": claims.get("bound", ""),
         "complexity": claims.get("complexity", ""),
         "source": claims.get("source", ""),
