@@ -103,13 +103,19 @@ PLANTED = [
         klt25.judge_replaced_sample,
         REPLACED,
         {"rows.0.first_order": 1.0, "rows.0.zero_order_over_d": 1.0},
-        f"{REPAIRED}, repaired by twice the bound",
+        f"{REPAIRED}, repaired by twice the bound, so that only a constant changes",
         UNDECIDED,
     ),
     (klt25.judge_replaced_sample, REPLACED, {"rows.0.first_order": 2.1}, REPAIRED, CONTRADICTED),
     (klt25.judge_units, UNITS, {"rows.1.printed.share": 1.0}, f"{REPAIRED}, repaired by alpha in place", HOLDS),
     (klt25.judge_units, UNITS, {"rows.1.repaired.share": 9.0}, REPAIRED, CONTRADICTED),
-    (klt25.judge_regret, REGRET, {"rows.0.mean": 1.4}, f"{REPAIRED}, repaired by 2.5 in place of 1.5", HOLDS),
+    (
+        klt25.judge_regret,
+        REGRET,
+        {"rows.0.mean": 1.4},
+        f"{REPAIRED}, repaired by 2.5 in place of 1.5, so that only the constant changes",
+        HOLDS,
+    ),
     (klt25.judge_regret, REGRET, {"rows.0.largest": 2.6}, REPAIRED, CONTRADICTED),
     (klt25.judge_sphere_or_ball, SPHERE, {"rows.0.sphere": 0.61}, f"{REPAIRED}, repaired by the ball", HOLDS),
     (klt25.judge_sphere_or_ball, SPHERE, {"rows.0.ball": 0.5}, REPAIRED, CONTRADICTED),
@@ -177,6 +183,8 @@ def test_the_end_of_a_period_is_no_index_of_the_tree_which_accuses_nobody():
     assert all(row["outside"] == [row["length"]] and row["bare"] == [] for row in numbers["periods"])
     verdict = klt25.judge_period_end(numbers).verdict
     assert verdict.startswith("not decided: at the end of a period the index is 0, for which TREE is not defined")
+    assert verdict.endswith("no estimate is without noise (for Sigma a power of two see the next finding)")
+    assert [question.judge for question in klt25.QUESTIONS[:2]] == [klt25.judge_period_end, klt25.judge_tree_cover]
 
 
 def test_powers_of_two_are_not_covered_as_printed_and_all_lengths_are_with_one_level_more():

@@ -100,7 +100,7 @@ def judge_period_end(numbers: Numbers) -> Finding:
         ends = all(row["outside"] == [row["length"]] for row in outside)
         where = "at the end of a period" if ends else "at some steps"
         verdict = f"{UNDECIDED}: {where} the index is 0, for which TREE is not defined; with Sigma in its place no "
-        verdict += "estimate is without noise"
+        verdict += "estimate is without noise (for Sigma a power of two see the next finding)"
     return Finding(
         claim="Algorithms 3 and 5 are private: each estimate gets the noise TREE(t mod Sigma)",
         place="Algorithm 3, line 18, Algorithm 5, line 15, Lemmas 3.5 and 6.4",
@@ -300,7 +300,7 @@ def _unit_rows(rng: np.random.Generator, count: int, d: int) -> np.ndarray:
 
 
 def judge_directions(numbers: Numbers) -> Finding:
-    """Not decided; d orthonormal directions, fewer than printed everywhere, may surely be enough."""
+    """Not decided; d orthonormal directions, fewer than printed everywhere, may be enough with certainty."""
     rows = numbers["rows"]
     within = max(row["over_limit"] for row in rows)
     fewer = all(row["d"] < row["zero_order"] for row in rows)
@@ -312,9 +312,8 @@ def judge_directions(numbers: Numbers) -> Finding:
     )
     verdict = UNDECIDED
     if sure and fewer:
-        verdict += (
-            ": the printed, independent directions are not computed; d orthonormal ones, fewer, are enough, surely"
-        )
+        verdict += ": the printed, independent directions are not computed; d orthonormal ones, fewer, are enough with "
+        verdict += "certainty"
     return Finding(
         claim="m = O~(d^2 B_1^2 + d alpha^2 B_2^2/D^2) directions for each sample are enough for a sensitivity of "
         "order L sqrt(d) D/(alpha B_2), with probability 1 - delta/2",
@@ -326,8 +325,8 @@ def judge_directions(numbers: Numbers) -> Finding:
             f"piecewise linear functions in 8 dimensions {numbers['largest_share']:.3g} of its bound was the most"
         ),
         rule="not decided, as the printed, independent directions are not computed; that d orthonormal ones, fewer "
-        "than printed everywhere, are enough is said if their sure sensitivity is within twice that of infinitely many "
-        "and no draw exceeds it",
+        "than printed everywhere, are enough is said if their sensitivity, which is certain, is within twice that of "
+        "infinitely many and no draw exceeds it",
         verdict=verdict,
         numbers=numbers,
     )
@@ -367,7 +366,7 @@ def judge_replaced_sample(numbers: Numbers) -> Finding:
     verdict = UNDECIDED
     if broken:
         twice = all(max(row["first_order"], row["zero_order_over_d"]) <= 2.0 * claimed * (1.0 + 1e-9) for row in rows)
-        verdict = repaired("twice the bound") if twice else CONTRADICTED
+        verdict = repaired("twice the bound, so that only a constant changes") if twice else CONTRADICTED
     listed = "; ".join(
         f"B = {row['B']}: {row['first_order']:.3g} L/B and {row['zero_order_over_d']:.3g} L d/B" for row in rows
     )
@@ -481,7 +480,8 @@ def judge_regret(numbers: Numbers) -> Finding:
     kept = all(row["largest"] <= corrected for row in rows)
     verdict = HOLDS
     if broken:
-        verdict = repaired(f"{corrected:g} in place of {claimed:g}") if kept else CONTRADICTED
+        change = f"{corrected:g} in place of {claimed:g}, so that only the constant changes"
+        verdict = repaired(change) if kept else CONTRADICTED
     listed = "; ".join(
         f"M = {row['M']}: {row['first']:.3g}, {row['mean']:.3g} and {row['largest']:.3g} (with a reset of Delta "
         f"at most {row['reset']:.3g})"
