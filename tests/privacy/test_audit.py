@@ -50,6 +50,14 @@ def test_audit_of_dp_gd_as_published_proves_more_than_the_paper_claims():
     assert row["verdict"] == "proves more than claimed with c = 1, set here"
 
 
+def test_what_no_constant_repairs_is_not_put_down_to_a_constant_set_here():
+    row = run("dp_acc_md", 1.0, "published")
+    assert row["verdict"] == (
+        "proves more than claimed: noise is added in the mirror step only, as in the proof (59)-(71), and the gradient "
+        "step uses gradients without noise, which no constant repairs"
+    )
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0, 4.0])
 def test_planted_noise_halved_is_caught_by_the_audit(epsilon, monkeypatch):
     original = GaussianMechanism._noise_block

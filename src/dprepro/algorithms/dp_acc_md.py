@@ -22,6 +22,14 @@ BARE_STEP = "gradient step without noise"
 STEPS_WITHOUT_NOISE = 1000
 
 
+# What the certificate says of the letter `noise`.
+_NOISE_IN = {
+    "mirror": "noise is added in the mirror step only, as in the proof (59)-(71), and the gradient step uses gradients "
+    "without noise",
+    "both": "noise = both",
+}
+
+
 @dataclass(frozen=True)
 class _Defaults:
     """What a variant takes where a letter is not given."""
@@ -110,7 +118,7 @@ class DPAccMD(Algorithm):
                 Condition(
                     "the released point depends on the data through noisy gradients only",
                     noise == "both",
-                    f"noise = {noise}" + ("; the gradient step uses gradients without noise" * (noise == "mirror")),
+                    _NOISE_IN[noise],
                     privacy=True,
                 ),
             ),

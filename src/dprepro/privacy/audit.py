@@ -18,7 +18,7 @@ from dprepro.privacy.accounting import account, check_epsilon, delta_profile, is
 from dprepro.privacy.bounds import BETA, MIN_REPLICATES, audit_bounds, largest_refuted_scale, violates
 from dprepro.privacy.cases import Case, Rows, Transcript
 from dprepro.privacy.certificate import certify, set_here
-from dprepro.privacy.events import Event, scale_events
+from dprepro.privacy.events import Event, UnprotectedEvent, leaves, scale_events
 from dprepro.problems import make_risk
 from dprepro.run import Execution
 
@@ -124,8 +124,16 @@ def audit(
         "epsilon_tradeoff": tradeoff,
         "replicates_per_side": replicates,
         "confidence": 1.0 - 2.0 * BETA,
-        "verdict": f"proves more than claimed{set_here(plan)}" if proven > epsilon else "below the accounted epsilon",
+        "verdict": f"proves more than claimed{_why(plan)}" if proven > epsilon else "below the accounted epsilon",
     }
+
+
+def _why(plan: Plan) -> str:
+    """Return what a verdict adds: where data are used without noise that is the reason, and no constant changes it."""
+    if not any(isinstance(event, UnprotectedEvent) for event in leaves(plan.events)):
+        return set_here(plan)
+    missed = [condition.detail for condition in plan.conditions if condition.privacy and not condition.holds]
+    return f": {'; '.join(missed) or 'data are used without noise'}, which no constant repairs"
 
 
 def _refuted_epsilon(scores: list[np.ndarray], events: tuple[Event, ...], delta: float) -> float:

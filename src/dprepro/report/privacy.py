@@ -70,7 +70,7 @@ def _lost(privacy: Privacy, papers: Callable[[str], str]) -> Html:
     heading = tag("h3", "Published settings known to spend more than they claim")
     if not lost:
         none = f"None of {len(published):,} published settings is shown to spend too much under its own loss."
-        return join([heading, tag("p", f"{none} The audits below attack worst-case losses.")])
+        return join([heading, tag("p", f"{none} The audits below attack losses of their own.")])
     named = sum(bool(row["constant_set_here"]) for row in lost)
     sentence = (
         f"Of {len(published):,} published settings {len(lost):,} spend more than they claim: two data sets are known "
@@ -164,8 +164,8 @@ def _audit_sentence(audits: Sequence[Row]) -> Html:
     )
     return tag(
         "p",
-        f"{len(audits)} audits attack every algorithm on small worst-case data. None proves more than is accounted "
-        "(it would stop the workflow). ",
+        f"{len(audits)} audits attack every algorithm on small data, the worst case where one is known. None proves "
+        "more than is accounted (it would stop the workflow). ",
         near,
         f"{len(proven)} prove more than is claimed: {names}." if proven else "None proves more than is claimed.",
     )
