@@ -138,3 +138,16 @@ def test_sentences_that_miss_are_not_among_those_that_show():
     assert found["a method of the paper is ahead of another at its setting"] == [sentences[5]]
     assert found["too wide an interval or too few values to tell"] == [sentences[7]]
     assert found[FURTHER] == [sentences[6], sentences[8]]
+
+
+def test_how_to_read_the_verdicts_names_the_tolerances_of_the_rules():
+    from dprepro.analysis.rates import COUNT_TOLERANCE, LOWER_TOLERANCE, SHARE, TOLERANCE, WIDEST
+    from dprepro.report.page import _HOW_TO_READ
+
+    for words in (
+        f"of the error comes within {TOLERANCE:g}, or {SHARE:.0%} of",
+        f"is no wider than {2.0 * WIDEST:g}",
+        f"the exponent of a cost, which has no interval, comes within {COUNT_TOLERANCE:g} of the stated one",
+        f"within {LOWER_TOLERANCE:g} of the exponent of that lower bound",
+    ):
+        assert words in _HOW_TO_READ

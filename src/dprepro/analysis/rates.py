@@ -16,6 +16,8 @@ TOLERANCE = 0.15
 SHARE = 0.3
 # Gradient complexities hide logarithms, which over one or two decades have an exponent of up to 0.2.
 COUNT_TOLERANCE = 0.2
+# How far an exponent may lie from that of a proven lower bound and still be called the same.
+LOWER_TOLERANCE = 0.05
 # Logarithms change an exponent by less than this over such a range; more is another bound.
 LOGARITHMS = 0.4
 # An interval wider than twice this cannot tell one bound from another.

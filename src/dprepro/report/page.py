@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from dprepro.analysis.rates import SHARE, TOLERANCE
+from dprepro.analysis.rates import COUNT_TOLERANCE, LOWER_TOLERANCE, SHARE, TOLERANCE, WIDEST
 from dprepro.report.contents import Contents, Experiment
 from dprepro.report.costs import provenance, run_times
 from dprepro.report.errata import Errata
@@ -24,12 +24,17 @@ _LEAD = (
     "the privacy of each run beside what was claimed. All of this page is made from result files; nothing is typed in."
 )
 _HOW_TO_READ = (
-    "A verdict compares a measured value, with its 95 % interval, to what the paper states. Agrees: the interval of "
-    f"an exponent comes within {TOLERANCE:g}, or {SHARE:.0%} of the predicted one if that is less, or the interval "
-    "meets a bound. Agrees, with failures: so it does, but runs failed or are no better "
-    "than the initial point. Better than the bound: it is below; natural problems "
-    "are often easier than the worst case. Not reached: it is above. Compared: set against another method, or against "
-    "a bound whose constant is not stated. "
+    "A verdict compares a measured value, with its 95 % interval, to what the paper states. Agrees: the interval of an "
+    f"exponent of the error comes within {TOLERANCE:g}, or {SHARE:.0%} of the stated exponent if that is less, of the "
+    "range between the exponent of the bound in the limit and that of the bound as printed over the measured points, "
+    f"and is no wider than {2.0 * WIDEST:g}; the exponent of a cost, which has no interval, comes within "
+    f"{COUNT_TOLERANCE:g} of the stated one, in the limit or with its logarithms; a count is the stated one; a method "
+    "takes a regularizer or refuses it as the paper says; an error is above a proven lower bound with its whole "
+    f"interval, or the interval of its exponent comes within {LOWER_TOLERANCE:g} of the exponent of that lower bound. "
+    "Agrees, with failures: so it does, but runs failed, returned nothing or are no better than the initial point. "
+    "Better than the bound: the exponent is below by more; natural problems are often easier than the worst case. Not "
+    "reached: it is above by more. Compared: set against another method, or against a bound whose constant is not "
+    "stated. Nothing to compare: no exponent is stated, or the values are too few or their interval is too wide. "
     "A finding holds a claim against a computation. Accounted epsilons are upper bounds, audited ones lower bounds: a "
     "setting that is not certified may well be private."
 )

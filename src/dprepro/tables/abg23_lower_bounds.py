@@ -10,7 +10,7 @@ import pandas as pd
 
 from dprepro import algorithms, extensions
 from dprepro.analysis.intervals import mean_interval, worst_members
-from dprepro.analysis.rates import exponent
+from dprepro.analysis.rates import LOWER_TOLERANCE, exponent
 from dprepro.errors import RunFailed, UserError
 from dprepro.geometry import get_set
 from dprepro.losses import get_loss
@@ -23,8 +23,6 @@ from dprepro.tables import markdown_rows, records
 RATIO = "smallest error / lower bound"
 # With one false alarm in a million for a method that just meets the bound.
 CERTAINTY = 1.0 - 1e-6
-# How far an exponent may lie from the bound's and still be called the same.
-TOLERANCE = 0.05
 _LINE = ["problem", "entry", "variant"]
 _THEOREMS = {"population_bias": "Theorem A.2", "population_signed_mean": "Theorem 4.3"}
 # What keeps an algorithm from an instance, in the order in which it is named.
@@ -48,8 +46,8 @@ _HOW_TO_READ = (
     "`theorem` is the paper's expression with its hidden constant taken as 1, which bounds nothing by itself. Errors "
     "are means over all replicates, also over those that end above F(0), as the bounds speak of expectations. The "
     "table is not written if the error of any method is below the bound with a certainty of 0.999999. An error falls "
-    f"as the bound if the 95 % interval of its exponent in n comes within {TOLERANCE:g} of the bound's exponent over "
-    "the same points."
+    f"as the bound if the 95 % interval of its exponent in n comes within {LOWER_TOLERANCE:g} of the bound's exponent "
+    "over the same points."
 )
 
 
@@ -150,10 +148,12 @@ def _exponent(line: pd.DataFrame, held: pd.DataFrame) -> dict[str, Any]:
     measured = exponent([float(point["axis_value"].iloc[0]) for point in groups], values)
     logs = np.log(held[["n", "bound"]].to_numpy(dtype=float))
     theory = float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
-    if measured.low > theory + TOLERANCE:
+    if measured.low > theory + LOWER_TOLERANCE:
         verdict = "falls more slowly than the bound"
     else:
-        verdict = "falls faster than the bound here" if measured.high < theory - TOLERANCE else "falls as the bound"
+        verdict = (
+            "falls faster than the bound here" if measured.high < theory - LOWER_TOLERANCE else "falls as the bound"
+        )
     return {
         "quantity": f"{line['metric'].iloc[0]}: exponent in n",
         "theory": theory,
