@@ -24,7 +24,7 @@ from dprepro.errors import LedgerMismatch, UserError, VacuousSetting
 from dprepro.geometry import L1Ball, L2Ball, Polytope, RealSpace, Simplex, get_set
 from dprepro.losses import Absolute, Huber, Loss, get_loss
 from dprepro.privacy.accounting import account, gaussian_epsilon
-from dprepro.privacy.events import DisjointGaussianEvent, GaussianEvent, ParallelEvent, QueryPart, leaves
+from dprepro.privacy.events import DisjointGaussianEvent, GaussianEvent, ParallelEvent, QueryPart, leaves, scale_events
 from dprepro.problems.erm import EmpiricalRisk, ProblemSpec
 from dprepro.problems.optimum import find_optimum
 from dprepro.problems.population import PopulationRisk
@@ -191,6 +191,14 @@ def test_algorithm_6_as_published_spends_more_than_four_on_two_neighbours(b, eps
     assert max(found) == pytest.approx(spent, abs=0.006)
     assert int(np.argmax(found)) == worst
     assert max(found) == pytest.approx(account(plan.events, delta).epsilon)
+
+
+@pytest.mark.parametrize(("b", "delta", "spent"), [(B, 1e-6, 3.31), (B, 1e-10, 3.41), (48, 1e-6, 3.54)])
+def test_algorithm_6_as_printed_keeps_a_claimed_four_if_its_logarithm_is_binary(b, delta, spent):
+    """log2(1/delta) under the root of the noise scale, in place of ln(1/delta)."""
+    plan = planned("noisy_sfw", spec_of(_sfw.samples(R, b)), 4.0, delta, R=R, b=b)
+    binary = scale_events(plan.events, 1.0 / math.sqrt(math.log(2.0)))
+    assert account(binary, delta).epsilon == pytest.approx(spent, abs=0.006)
 
 
 @pytest.mark.parametrize(("delta", "most"), [(1e-3, 3.44), (1e-6, 3.591), (1e-10, 3.695)])
