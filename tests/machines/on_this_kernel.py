@@ -41,8 +41,18 @@ def main(folder: str) -> None:
         np.linalg.svd(A.astype(dtype))
     report: dict[str, Any] = {"kernels": kernels(), "simd": simd(), "jobs": []}
     if folder != "probe":
-        report["jobs"] = run_jobs(Path(folder))
+        report |= {"failed_checks": failed_checks(), "jobs": run_jobs(Path(folder))}
     print(json.dumps(report))
+
+
+def failed_checks() -> list[str]:
+    """Run the solvers of the self-test, those that no default experiment calls among them; return what fails."""
+    from dprepro.selftest import checks, outcomes
+
+    solvers = [check for check in checks("cpu") if check.name.startswith("solver: ")]
+    if not any("polytope" in check.name for check in solvers):
+        return ["the self-test projects onto no polytope"]
+    return [str(outcome) for outcome in outcomes(solvers) if not outcome.ok]
 
 
 def run_jobs(folder: Path) -> list[dict[str, Any]]:

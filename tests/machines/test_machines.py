@@ -108,6 +108,7 @@ def test_every_job_that_calls_a_solver_ends_at_full_scale(setting, outcomes, cap
         print(f"\n{found}")
     if found.not_run:
         pytest.skip(found.not_run)
+    assert found.report["failed_checks"] == []
     jobs = found.report["jobs"]
     assert {module for job in jobs for module in job["solvers"]}, "no job calls a solver"
     assert {job["name"]: job["unsolved"] for job in jobs if job["unsolved"]} == {}

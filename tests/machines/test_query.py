@@ -34,7 +34,8 @@ def test_a_new_solver_without_a_declaration_is_seen(raised, tmp_path):
 
 def test_every_solver_of_the_default_configuration_is_called_by_a_job():
     called = {module for job in jobs() for module in job.solvers}
-    elsewhere = {"dprepro.geometry", "dprepro.peers.diffprivlib"}  # sets and libraries that no default experiment has
+    # Sets that no default experiment has, which the self-test projects onto on each kernel, and libraries.
+    elsewhere = {"dprepro.geometry", "dprepro.peers.diffprivlib"}
     assert called == exact_jobs.declared() - elsewhere
     assert getattr(Polytope, "solves_exactly", False)
     assert not getattr(type(get_set("l1_ball:1")), "solves_exactly", False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
+import shutil
 import subprocess
 import sys
 
@@ -14,15 +16,18 @@ import pytest
 
 from dprepro import figures, tables
 from dprepro.algorithms import get_algorithm
+from dprepro.arrays import get_backend
 from dprepro.collected import read_collected
+from dprepro.datasets import checksum
 from dprepro.errors import BrokenAlgorithm, UserError
-from dprepro.files import read_arrays, read_json, write_arrays
+from dprepro.files import read_arrays, read_json, write_arrays, write_record
 from dprepro.stages.audit import audit_algorithm
 from dprepro.stages.certify import certify_job
 from dprepro.stages.collect import TIMING_COLUMNS, collect, run_rows
 from dprepro.stages.dataset import prepare
 from dprepro.stages.optimum import solve_exactly
 from dprepro.stages.privacy import audit_rows, certificate_rows, read_audit, read_certified
+from dprepro.stages.problem import load_problem
 from dprepro.stages.run import run_job
 
 DATASET = {"name": "synthetic_logistic", "rows": 400, "seed": 3, "parameters": {"features": 5}}
@@ -381,3 +386,46 @@ def test_a_run_without_an_optimum_is_a_gap_and_the_others_stay(finished, tmp_pat
     with pytest.raises(UserError, match="No run has a result and an optimum that can be trusted"):
         collect([lost], {"small": finished[2]}, tmp_path / "none.parquet", gaps)
     assert not (tmp_path / "none.parquet").exists()
+
+
+@pytest.mark.parametrize("algorithm", ["dp_gd", "dp_sgd", "dp_svrg", "objective_perturbation", "output_perturbation"])
+def test_a_job_without_privacy_is_run_collected_and_listed(algorithm, finished, tmp_path):
+    _, data, optimum, *_ = finished
+    plan, run = tmp_path / "plan.json", tmp_path / "runs" / "free.npz"
+    certify_job(job("free", math.inf, {}, algorithm) | {"variant": "certified"}, data.with_suffix(".json"), plan)
+    run_job(plan, data, run)
+    collect([run], {"small": optimum}, tmp_path / "table.parquet")
+    frame, _ = read_collected(tmp_path / "table.parquet")
+    assert set(frame["privacy_verdict"]) == {"no privacy asked for"}
+    assert [plan["epsilon"] for plan, _ in read_certified(plan).plans] == ["inf"]
+
+
+@pytest.mark.parametrize("changed", ["X", "y"])
+def test_rows_and_labels_beyond_their_bounds_are_refused(changed, tmp_path):
+    """Whoever changes data, their checksum and their digest alike still cannot leave the bounds that noise rests on."""
+    data = tmp_path / "line.npz"
+    prepare({"name": "synthetic_regression", "rows": 50, "seed": 0, "parameters": {"features": 3}}, data)
+    arrays = read_arrays(data)
+    arrays[changed] = 2.0 * arrays[changed]
+    facts = read_json(data.with_suffix(".json"))
+    facts |= {"arrays": write_arrays(data, arrays), "checksum": checksum(arrays["X"], arrays["y"])}
+    write_record(data.with_suffix(".json"), facts)
+    spec = job("a", 1.0, {"T": 5}) | {"loss": "squared"}
+    with pytest.raises(UserError, match=r"is not as its facts say: .* promised (is at most 1|are -1 to 1)"):
+        load_problem(spec, data, get_backend("cpu", "float64"))
+
+
+def test_dollar_signs_in_the_title_of_a_dataset_are_text(finished, tmp_path):
+    _, _, optimum, runs, _ = finished
+    facts = read_json(runs[0].with_suffix(".json"))["dataset"]
+    for run in runs:
+        copy = tmp_path / "runs" / run.name
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(run, copy)
+        record = read_json(run.with_suffix(".json"))
+        record["dataset"] = facts | {"title": "Prices in US$ (100 % of A$)", "origin": "mine$/my__data.py, a$/l.py"}
+        write_record(copy.with_suffix(".json"), record)
+    table = tmp_path / "wyx17_fig1.parquet"
+    collect(sorted((tmp_path / "runs").glob("*.npz")), {"small": optimum}, table)
+    figures.draw("wyx17_fig1", table, tmp_path / "figures/wyx17_fig1.png")
+    assert (tmp_path / "figures/wyx17_fig1.svg").stat().st_size > 0

@@ -37,7 +37,7 @@ def audit_rows(records: Iterable[Mapping[str, Any]]) -> pd.DataFrame:
 def certificate_rows(certified: Iterable[Certified], audits: pd.DataFrame) -> pd.DataFrame:
     """Return one row per certificate, with the audited epsilon of the same algorithm, variant, epsilon and delta.
 
-    Audits run on small worst-case data with letters of their own; a plan with unprotected events has no audit.
+    Audits run on small data with letters of their own; a plan with unprotected events has no audit.
     """
     rows = []
     for job, plan, certificate, single in _each(certified):
@@ -144,7 +144,7 @@ def _place(path: Path) -> str:
 
 _NOTE = (
     "Neighbours differ in one replaced record. Accounted epsilons are upper bounds; audited ones are lower bounds that "
-    "hold with the stated confidence and are found on small worst-case data with the same mechanisms."
+    "hold with the stated confidence and are found on small data, the worst case where one is known, with the same mechanisms."
 )
 
 
