@@ -507,7 +507,8 @@ def test_what_is_said_of_bad_data_holds_none_of_their_values(run: Run, tmp_path:
         (tmp_path / "d.csv").write_text(text)
         outcome = run("solve", "dp_gd", "--data", tmp_path / "d.csv", *PRIVACY, *STEPS)
         assert outcome.code == 2, name
-        assert "31" not in outcome.err + outcome.out, name
+        said = (outcome.err + outcome.out).replace(str(tmp_path), "")
+        assert "31" not in said, name
 
 
 def test_a_csv_without_a_line_of_names_is_refused_and_numbered_columns_are_not(run: Run, tmp_path: Path) -> None:

@@ -340,14 +340,11 @@ def test_points_whose_minimum_or_start_is_not_found_are_refused_and_reported(
     assert "dp_gd needs a smooth regularizer" in caption or solver == "at_start"
 
 
-def test_a_start_that_is_not_found_refuses_points_that_ask_for_no_minimum(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_is_not_found_refuses_its_points(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dprepro.stages.starts.near_stationarity", not_converged)
     trial = weakly_convex()
     (job,) = trial.jobs()
-    sweep.run_sweep(job.spec, None, tmp_path / f"{job.id}.npz", "sources")
-    record = read_json(tmp_path / f"{job.id}.json")
+    record, _ = run(job, tmp_path)
     assert {point["refused"] for point in record["points"]} == {"Proximal points were found to 0.1 only."}
     _, caption = shown(trial, tmp_path)
     assert "Proximal points were found" in caption
