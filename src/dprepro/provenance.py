@@ -80,6 +80,7 @@ def machine() -> dict[str, Any]:
         "blas": f"{blas.get('name')} {blas.get('version')}",
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
+        "kernels": _kernels(),
         "cores": os.cpu_count(),
     }
 
@@ -95,6 +96,21 @@ def _processor() -> str:
     except OSError:
         return platform.processor()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def _kernels() -> str:
+    """Return what BLAS and NumPy chose for this CPU: with other kernels the last digits of results are others."""
+    from threadpoolctl import threadpool_info
+
+    blas = {str(pool.get("architecture")) for pool in threadpool_info() if pool["user_api"] == "blas"}
+    try:
+        from numpy._core._multiarray_umath import (  # type: ignore[import-not-found]
+            __cpu_dispatch__,
+            __cpu_features__,
+        )
+    except ImportError:  # NumPy has moved it: the kernel of BLAS matters more
+        return " ".join(sorted(blas))
+    return " ".join([*sorted(blas), *(name for name in __cpu_dispatch__ if __cpu_features__.get(name))])
 
 
 def _module_file(module: str) -> Path | None:

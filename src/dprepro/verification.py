@@ -383,7 +383,7 @@ def _difference(path: Path, out: Path) -> str:
     import numpy as np
 
     made, here = (read_record(file, "provenance")["provenance"] for file in (path, out.with_suffix(".json")))
-    if all(made[key] == here[key] for key in ("processor", "numpy", "blas", "backend", "device")):
+    if all(made[key] == here[key] for key in ("processor", "kernels", "numpy", "blas", "backend", "device")):
         return ""
     before, after = read_arrays(path.with_suffix(".npz")), read_arrays(out)
     worst = 0.0
@@ -393,7 +393,7 @@ def _difference(path: Path, out: Path) -> str:
         with np.errstate(invalid="ignore"):
             apart = np.nanmax(np.abs(after[name] - values), initial=0.0)
         worst = max(worst, float(apart) / (float(np.nanmax(np.abs(values), initial=0.0)) or 1.0))
-    return f"within {worst:.1g} (made on another machine)" if worst <= OTHER_MACHINE else ""
+    return f"within {worst:.1g} (made on another machine or with other kernels)" if worst <= OTHER_MACHINE else ""
 
 
 def lines(found: Verified) -> Iterator[str]:

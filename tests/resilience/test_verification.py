@@ -111,6 +111,25 @@ def test_a_tenth_of_the_noise_is_neither_run_nor_verified(results: Path, run: Ru
     assert run("verify", results).code == 2
 
 
+@pytest.mark.parametrize(("kernels", "code"), [("of another CPU", 0), (None, 1)])
+def test_other_kernels_explain_other_last_digits(kernels: str | None, code: int, results: Path, run: Run) -> None:
+    for path in results.glob("runs/*/*.npz"):
+        arrays = read_arrays(path)
+        digest = write_arrays(path, arrays | {"w": arrays["w"] * (1.0 + 1e-9)})
+        facts = {} if kernels is None else {"kernels": kernels}
+        edit(
+            path.with_suffix(".json"),
+            lambda record, digest=digest, facts=facts: record.update(
+                arrays=digest, provenance=record["provenance"] | facts
+            ),
+        )
+    for folder in ("data", "tables", "figures"):
+        shutil.rmtree(results / folder)
+    outcome = run("verify", results, "--rerun", 1)
+    assert outcome.code == code, outcome.err
+    assert ("(made on another machine or with other kernels)" in outcome.out) == (code == 0)
+
+
 @pytest.mark.parametrize("share", [0.9, 0.1, 1e-250, 0.0])
 def test_a_certificate_that_is_too_good_is_neither_run_nor_verified(share: float, results: Path, run: Run) -> None:
     """Plan and certificate are edited so that their digests agree: the events are accounted again."""

@@ -144,7 +144,8 @@ def _place(path: Path) -> str:
 
 _NOTE = (
     "Neighbours differ in one replaced record. Accounted epsilons are upper bounds; audited ones are lower bounds that "
-    "hold with the stated confidence and are found on small data, the worst case where one is known, with the same mechanisms."
+    "hold with the stated confidence and are found on small data, the worst case where one is known, with the same "
+    "mechanisms."
 )
 
 
