@@ -285,7 +285,7 @@ class Tracker:
         return waiting + unseen
 
     def _lost(self) -> set[int]:
-        """Return the tasks that failed, and those that wait for them in vain."""
+        """Return the tasks that failed, and those that depend on them."""
         behind: dict[int, list[int]] = defaultdict(list)
         for number, task in self.tasks.items():
             for needed in task.needs:

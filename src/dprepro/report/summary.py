@@ -66,8 +66,9 @@ def incomplete(contents: Contents) -> Html:
 
 def scope(contents: Contents) -> Html:
     """Say what the report holds, what it does not, and what made it."""
+    tables, figures = len(contents.experiments), sum(len(experiment.figures) for experiment in contents.experiments)
     lines = [
-        f"In it: {len(contents.experiments)} tables with a figure each on {', '.join(contents.papers)}; "
+        f"Tables: {tables}, with {figures} figures, on {', '.join(contents.papers)}; "
         f"root seed {contents.setting.seed}; {duration(cpu_seconds(all_jobs(contents)))} of CPU time, preparing data "
         f"not counted. Made by {_commits(all_jobs(contents))}.",
         CONVERTED,
