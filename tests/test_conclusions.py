@@ -113,6 +113,10 @@ def test_an_exponent_is_held_against_a_baselines_own_bound_where_one_is_named():
         assert kind(row["verdict"]) == COMPARED
         assert np.isnan(row["theory"]), "the table's entry is another bound"
     assert sweeps.table(frame, found)["verdict"].iloc[0] == "no exponent to compare"
+    two = frame[frame["axis_value"] < 3000.0].assign(bound_value=lambda rows: rows["n"] ** 2.0)
+    assert sweeps.table(two, found)["verdict"].iloc[0] == "too few values to tell"
+    near = frame.assign(bound_value=frame["n"] ** 1.4)
+    assert sweeps.table(near, found)["verdict"].iloc[0].endswith("whose exponent is 1.40 here, up to 0.15")
 
 
 def test_costs_without_a_stated_exponent_are_nothing_to_compare_however_many_runs_failed():

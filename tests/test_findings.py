@@ -339,7 +339,7 @@ def test_the_counter_example_breaks_the_lemma():
     assert all(1.25 < row["deviation"] < 1.31 for row in numbers["rows"])
     assert abg23.judge_uniform_deviation(numbers).verdict == (
         "contradicted as stated, for rows whose rank and a ball whose radius grow with n; the example says nothing of "
-        "a fixed rank, at which no run here refutes the rate of Corollary 6.2 (abg23_row6)"
+        "a fixed rank, at which the table abg23_row6 measures the rate of Corollary 6.2"
     )
 
 

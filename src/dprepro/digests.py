@@ -126,7 +126,7 @@ def check_made_from(path: Path, made_from: Mapping[str, str], folder: Path) -> N
     """Raise `UserError` if a file in the folder of results is not the one, with this digest, that `path` came from."""
     for place, expected in made_from.items():
         source = folder / place
-        if source.exists() and (found := stated(source)) != expected:
+        if source.is_file() and (found := stated(source)) != expected:
             raise not_made_from(path, source, expected, found)
 
 

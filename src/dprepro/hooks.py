@@ -12,7 +12,7 @@ from typing import Any
 
 from dprepro.errors import UserError
 from dprepro.files import jsonable, read_record, unsealed, write_record
-from dprepro.progress import PLAN_EVENT, RESULTS_EVENT
+from dprepro.progress import PLAN_EVENT, RESULTS_EVENT, SAY_EVENT
 from dprepro.recovery import note_submissions, was_stopped
 from dprepro.salvage import grouped
 
@@ -111,7 +111,7 @@ def make_the_rest(workflow: Any, results: Path, logs: str | Sequence[str]) -> No
         say([f"Neither tables nor the report were made from what is there: {error}"])
         return
     say(["Making tables, figures and the report from what is there."])
-    command = [sys.executable, "-m", "dprepro", "salvage", "--spec", str(place)]
+    command = [sys.executable, "-u", "-m", "dprepro", "salvage", "--spec", str(place)]
     with subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdout is not None
         for line in process.stdout:
@@ -123,7 +123,7 @@ def say(notes: Sequence[str]) -> None:
     from snakemake.logging import logger
 
     for note in notes:
-        logger.warning(f"{_SAID}{note}")
+        logger.warning(f"{_SAID}{note}", extra={"event": SAY_EVENT})
 
 
 class _Missing:

@@ -28,6 +28,8 @@ PROGRESS_FILE = Path("logs") / "progress.json"
 PLAN_EVENT = "dprepro_plan"
 # What the name of the folder of results is called there.
 RESULTS_EVENT = "dprepro_results"
+# What is said to the user whatever else is quiet.
+SAY_EVENT = "dprepro_say"
 
 
 @dataclass(frozen=True)

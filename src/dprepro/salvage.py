@@ -23,7 +23,7 @@ from dprepro.files import read_record
 _INPUTS = ("runs", "optima", "plans", "audits", "data")
 
 
-# Jobs with the same reason are named up to this number.
+# On the terminal jobs with the same reason are named up to this number.
 _NAMED = 3
 
 
@@ -31,22 +31,25 @@ class _NothingThere(UserError):
     """None of the inputs of a step can be used: what is wrong with them says why."""
 
 
-def grouped(missing: Iterable[tuple[str, str]]) -> list[str]:
-    """Return a sentence for each reason, with the jobs that failed for it; `missing` has pairs (job, reason)."""
+def grouped(missing: Iterable[tuple[str, str]], most: int | None = None) -> list[str]:
+    """Return a sentence for each reason, with the jobs that failed for it, at most so many of them by name.
+
+    `missing` has pairs (job, reason).
+    """
     jobs: dict[str, list[str]] = {}
     for job, reason in missing:
         jobs.setdefault(reason, []).append(job)
     sentences = []
     for reason, names in jobs.items():
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        sentences.append(f"{', '.join(names[:_NAMED])}{more}: {reason}")
+        more = f" and {len(names) - most} more" if most and len(names) > most else ""
+        sentences.append(f"{', '.join(names[:most])}{more}: {reason}")
     return sentences
 
 
 def salvage(
     steps: Sequence[Mapping[str, Any]], lost: Sequence[Sequence[str]], outdated: Collection[Path]
-) -> tuple[list[Path], list[str]]:
-    """Run each step; return the files that were written and sentences on everything that is missing.
+) -> tuple[list[Path], list[tuple[str, str]]]:
+    """Run each step; return the files that were written and everything that is missing, as pairs (job, reason).
 
     A step has the words of its `command`, its `outputs`, its `name`, the `gaps` in its inputs, and under `failed`
     whether it failed itself. `lost` has all jobs that failed, with the reason of each. Files that these and the steps
@@ -79,7 +82,7 @@ def salvage(
         for file in outputs:
             os.utime(file, (1.0, 1.0))
         written += outputs
-    return written, grouped(missing)
+    return written, missing
 
 
 def _run(
@@ -190,7 +193,7 @@ def salvage_file(spec: Path) -> None:
     """Run the steps of a file and say what was made and what is missing."""
     content = read_record(spec, "steps", "lost", "outdated")
     written, gaps = salvage(content["steps"], content["lost"], {Path(file) for file in content["outdated"]})
-    for gap in gaps:
+    for gap in grouped(gaps, _NAMED):
         print(f"dprepro: Missing: {gap}")
     reports = [str(file) for file in written if file.suffix == ".html"]
     if written:

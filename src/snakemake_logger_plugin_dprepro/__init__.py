@@ -28,6 +28,7 @@ from dprepro.progress import (
     PLAN_EVENT,
     PROGRESS_FILE,
     RESULTS_EVENT,
+    SAY_EVENT,
     Running,
     Spent,
     Task,
@@ -114,6 +115,10 @@ class LogHandler(LogHandlerBase):
         try:
             if not self._as_snakemake:
                 self._follow(record)
+            if getattr(record, "event", None) == SAY_EVENT:
+                # Before Snakemake's filter, which lets nothing pass if it is to be quiet.
+                self._write(str(record.msg))
+                return True
             return bool(super().handle(record))
         except Exception:  # One that gets out of here would end all logging.
             self.handleError(record)

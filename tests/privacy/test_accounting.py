@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dprepro.errors import UserError
-from dprepro.privacy.accounting import account, advanced_composition_epsilon, gaussian_delta, gaussian_epsilon
+from dprepro.privacy.accounting import (
+    account,
+    advanced_composition_epsilon,
+    confirms,
+    gaussian_delta,
+    gaussian_epsilon,
+)
 from dprepro.privacy.composition import optimal_pure
 from dprepro.privacy.events import (
     ConditionEvent,
@@ -218,3 +224,16 @@ def test_the_textbook_composition_is_looser_than_the_exact_one():
     textbook = advanced_composition_epsilon((event,), 1e-5)
     assert textbook > account((event,), 1e-5).epsilon > 0.0
     assert math.isnan(advanced_composition_epsilon((full(0.1, 0.1, 20),), 1e-5)), "epsilon0 above 1"
+
+
+@pytest.mark.parametrize("mu", [1e-12, 1e-6, 9e-3, 0.3, 30.0, 1e5, 9e6, 1e9, 1e12, 1e100, 1e200])
+@pytest.mark.parametrize("delta", [1e-3, 1e-12])
+def test_a_second_computation_confirms_every_gaussian_certificate_and_none_of_half_the_noise(mu, delta):
+    def release(noise):
+        return (GaussianEvent("g", noise, (QueryPart(mu, 1, 1),), 1),)
+
+    stated = account(release(1.0), delta).epsilon
+    assert confirms(release(1.0), stated, delta) is True
+    halved = account(release(0.5), delta).epsilon
+    assert confirms(release(0.5), stated, delta) is (stated == halved)
+    assert confirms(release(0.0), stated, delta) is math.isinf(stated)

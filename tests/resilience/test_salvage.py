@@ -56,7 +56,6 @@ def test_a_disk_without_space_for_the_list_of_what_is_missing_is_one_sentence(
 
 def test_jobs_that_failed_for_one_reason_are_told_once() -> None:
     lost = [*((f"Running {name}", "failed (no data)") for name in "abcde"), ("Drawing a", "failed (no space)")]
-    assert grouped(lost) == [
-        "Running a, Running b, Running c and 2 more: failed (no data)",
-        "Drawing a: failed (no space)",
-    ]
+    told = ["Running a, Running b, Running c, Running d, Running e: failed (no data)", "Drawing a: failed (no space)"]
+    assert grouped(lost) == told, "files name every gap"
+    assert grouped(lost, 3)[0] == "Running a, Running b, Running c and 2 more: failed (no data)"

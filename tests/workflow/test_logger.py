@@ -222,10 +222,9 @@ def test_what_is_said_after_a_failure_stands_on_lines_of_its_own(folder: Path) -
     )
     code, text = run_on_terminal(folder)
     assert code == 1
-    shown = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in screen(text)]
-    assert [line for line in shown if "Missing" in line] == [
-        "dprepro: Missing: one.", "dprepro: Missing: two.",
-    ]  # fmt: skip
+    told = ["dprepro: Missing: one.", "dprepro: Missing: two."]
+    assert [line for line in screen(text) if "Missing" in line] == told
+    assert run(folder, "--quiet", "all") == (1, "".join(f"{line}\n" for line in told))
 
 
 def test_jobs_behind_a_failed_one_are_not_counted_as_time_left(folder: Path) -> None:

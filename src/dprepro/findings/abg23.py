@@ -608,7 +608,7 @@ def judge_uniform_deviation(numbers: Numbers) -> Finding:
         rule="contradicted if the deviation at one w of the ball exceeds the bound on all of it; else not decided, as "
         "one example does not prove a lemma",
         verdict=f"{CONTRADICTED} as stated, for rows whose rank and a ball whose radius grow with n; the example says "
-        "nothing of a fixed rank, at which no run here refutes the rate of Corollary 6.2 (abg23_row6)"
+        "nothing of a fixed rank, at which the table abg23_row6 measures the rate of Corollary 6.2"
         if broken
         else UNDECIDED,
         numbers=numbers,

@@ -37,6 +37,8 @@ SMALLEST_EPSILON, LARGEST_EPSILON = 1e-100, 1e100
 ALIKE, ROUGH, FINE = 0.1, 0.02, 0.003
 # Below this mu the two terms of a Gaussian delta cancel.
 SMALL_MU = 0.01
+# Above this one deltas at an epsilon have too few digits to be compared.
+LARGE_MU = 1e7
 # Share of the noise before the best division is known, and the range of logits in which that is searched for.
 FIRST_SHARE = 0.6
 SHARES = (-3.0, 8.0)
@@ -254,6 +256,9 @@ def confirms(events: Sequence[Event], epsilon: float, delta: float) -> bool | No
     mu = math.sqrt(max(one.squared_mu for one in kinds))
     if mu == 0.0 or math.isinf(mu):
         return epsilon == mu
+    if mu > LARGE_MU:
+        # Rounding leaves delta no digit, and epsilon is mu^2/2 but for its last ones.
+        return math.isclose(epsilon, 0.5 * mu * mu, rel_tol=1e-5)
     spent = gaussian_delta(mu, epsilon) if mu < SMALL_MU else _gaussian_spent(mu, epsilon)
     return spent <= 1.01 * delta and (epsilon == 0.0 or spent >= 0.99 * delta)
 

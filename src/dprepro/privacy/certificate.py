@@ -96,7 +96,8 @@ def check_certified(record: Mapping[str, Any], job: Mapping[str, Any], where: st
     # A plan without a run beside it does not state the facts of its dataset.
     asked |= {key: record["dataset"][key] for key in ("n", "d") if "dataset" in record}
     for key, wanted in asked.items():
-        if (found := type(wanted)(plan[key])) != wanted:
+        found = float(plan[key]) if isinstance(wanted, float) else plan[key]
+        if found != wanted:
             raise UserError(
                 f"The plan in {where} is not that of its job: expected {key} = {wanted}, found {found}; "
                 f"{digests.AGAIN}."

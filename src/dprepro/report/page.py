@@ -31,6 +31,7 @@ _HOW_TO_READ = (
     f"{COUNT_TOLERANCE:g} of the stated one, in the limit or with its logarithms; a count is the stated one; a method "
     "takes a regularizer or refuses it as the paper says; an error is above a proven lower bound with its whole "
     f"interval, or the interval of its exponent comes within {LOWER_TOLERANCE:g} of the exponent of that lower bound. "
+    f"For the samples that a target needs, a difference of two exponents is compared to within {TOLERANCE:g}. "
     "Agrees, with failures: so it does, but runs failed, returned nothing or are no better than the initial point. "
     "Better than the bound: the exponent is below by more; natural problems are often easier than the worst case. Not "
     "reached: it is above by more. Compared: set against another method, or against a bound whose constant is not "

@@ -121,7 +121,10 @@ def _axis_rows(axis: str, rows: pd.DataFrame, claims: Mapping[str, Any]) -> Iter
     name = f"{rows['metric'].iloc[0]}: exponent in {axis}"
     measured = exponent(x, values)
     printed = exact_exponent(x, [float(point["bound_value"].iloc[0]) for point in points])
-    verdict = _own_verdict(measured, printed, own_bound) if own_bound else _verdict(measured, theory, printed, values)
+    if own_bound:
+        verdict = _own_verdict(measured, printed, own_bound, values)
+    else:
+        verdict = _verdict(measured, theory, printed, values)
     yield _row(common, name, theory, measured, _with_remarks(verdict, rows), printed)
     rounds = [float(point["rounds"].iloc[0]) for point in points]
     if rows["metric"].iloc[0] in _HIDE_ROUNDS and 1e-9 < abs(exact_exponent(x, rounds)) < LOGARITHMS:
@@ -147,12 +150,14 @@ def _verdict(measured: Interval, theory: float, printed: float, values: Sequence
     return TOO_FEW if judged and usable < FEWEST else rate_verdict(measured, theory, printed)
 
 
-def _own_verdict(measured: Interval, printed: float, bound: str) -> str:
+def _own_verdict(measured: Interval, printed: float, bound: str, values: Sequence[Sequence[np.ndarray]]) -> str:
     """Say how an exponent stands to that of a baseline's own bound over the measured points; no other is judged."""
-    if np.isnan(measured.mean) or np.isnan(printed):
-        return rate_verdict(measured, np.nan)
-    within = measured.low <= printed + tolerance(printed)
-    return f"{'within' if within else 'not within'} {bound}, whose exponent is {printed:.2f} here"
+    verdict = _verdict(measured, printed, np.nan, values)
+    words = {"agrees": "within", "faster than the bound": "within", "not reached": "not within"}
+    if verdict not in words:
+        return verdict
+    close = f", up to {tolerance(printed):.2g}" if verdict == "agrees" and measured.low > printed else ""
+    return f"{words[verdict]} {bound}, whose exponent is {printed:.2f} here{close}"
 
 
 def _series_rows(frame: pd.DataFrame, metadata: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
