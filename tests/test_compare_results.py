@@ -264,7 +264,7 @@ def write_job(folder: Path, **settings: Any) -> None:
         "job": {"algorithm": "dp_gd", "replicates": 4, **settings},
         "points": [{"point": point}],
         "provenance": {
-            **dict.fromkeys(("python", "numpy", "blas", "system", "processor", "kernels", "cores", "commit"), "x"),
+            **dict.fromkeys(("python", "numpy", "blas", "system", "processor", "cpu_kernels", "cores", "commit"), "x"),
             "dprepro": ORIGIN["dprepro"],
         },
     }

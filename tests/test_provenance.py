@@ -356,6 +356,6 @@ def test_the_machine_is_the_one_this_runs_on() -> None:
     assert facts["numpy"] == np.__version__
     assert facts["dprepro"] == dprepro.__version__
     assert facts["cores"] == os.cpu_count()
-    assert all(facts[key] for key in ("blas", "system", "processor", "kernels"))
+    assert all(facts[key] for key in ("blas", "system", "processor", "cpu_kernels"))
     pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
-    assert facts["kernels"].split()[0] in {pool["architecture"] for pool in pools}
+    assert facts["cpu_kernels"].split()[0] in {pool["architecture"] for pool in pools}

@@ -274,7 +274,7 @@ def _read_jobs(folder: Path, reading: _Reading) -> Iterator[tuple[str, Mapping[s
         record = read_record(path)
         try:
             check_job(path, record["job"] if "points" not in record else sweep_spec(record))
-            for key in ("dprepro", "python", "numpy", "blas", "system", "processor", "kernels", "cores", "commit"):
+            for key in ("dprepro", "python", "numpy", "blas", "system", "processor", "cpu_kernels", "cores", "commit"):
                 reading.origins[key].add(str(record["provenance"].get(key, "unknown")))
             points = [point["point"] for point in record.get("points", [])]
             yield str(path.relative_to(folder).with_suffix("")), {**record["job"], "points": points}

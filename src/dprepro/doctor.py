@@ -36,7 +36,7 @@ def diagnose() -> list[str]:
         f"dprepro     {facts['dprepro']}, commit {source['commit']}{' (modified)' if source['modified'] else ''}",
         f"python      {facts['python']} on {facts['system']}, {facts['processor']}, {facts['cores']} cores",
         f"blas        {facts['blas']}, {blas_threads()} thread(s) per job",
-        f"kernels     {facts['kernels']}",
+        f"kernels     {facts['cpu_kernels']}",
     ]
     lines += [f"package     {name} {_version(name)}" for name in _PACKAGES]
     lines += [f"variable    {name}={os.environ.get(name, '(not set)')}" for name in _VARIABLES]

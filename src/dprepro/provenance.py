@@ -80,7 +80,7 @@ def machine() -> dict[str, Any]:
         "blas": f"{blas.get('name')} {blas.get('version')}",
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
-        "kernels": _kernels(),
+        "cpu_kernels": _cpu_kernels(),
         "cores": os.cpu_count(),
     }
 
@@ -98,7 +98,7 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def _kernels() -> str:
+def _cpu_kernels() -> str:
     """Return what BLAS and NumPy chose for this CPU: with other kernels the last digits of results are others."""
     from threadpoolctl import threadpool_info
 

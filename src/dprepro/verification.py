@@ -383,7 +383,7 @@ def _difference(path: Path, out: Path) -> str:
     import numpy as np
 
     made, here = (read_record(file, "provenance")["provenance"] for file in (path, out.with_suffix(".json")))
-    if all(made[key] == here[key] for key in ("processor", "kernels", "numpy", "blas", "backend", "device")):
+    if all(made[key] == here[key] for key in ("processor", "cpu_kernels", "numpy", "blas", "backend", "device")):
         return ""
     before, after = read_arrays(path.with_suffix(".npz")), read_arrays(out)
     worst = 0.0

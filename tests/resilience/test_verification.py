@@ -116,7 +116,7 @@ def test_other_kernels_explain_other_last_digits(kernels: str | None, code: int,
     for path in results.glob("runs/*/*.npz"):
         arrays = read_arrays(path)
         digest = write_arrays(path, arrays | {"w": arrays["w"] * (1.0 + 1e-9)})
-        facts = {} if kernels is None else {"kernels": kernels}
+        facts = {} if kernels is None else {"cpu_kernels": kernels}
         edit(
             path.with_suffix(".json"),
             lambda record, digest=digest, facts=facts: record.update(

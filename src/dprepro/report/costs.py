@@ -12,7 +12,7 @@ from dprepro.report.tables import Cell, Column, table
 
 # What tells two origins apart, in the order in which they are shown.
 _ORIGIN = (
-    *("commit", "modified", "dprepro", "python", "numpy", "blas", "system", "processor", "kernels", "cores"),
+    *("commit", "modified", "dprepro", "python", "numpy", "blas", "system", "processor", "cpu_kernels", "cores"),
     *("backend", "device", "dtype", "threads"),
 )
 
