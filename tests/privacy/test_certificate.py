@@ -10,10 +10,11 @@ from dprepro.algorithms import get_algorithm
 from dprepro.algorithms.base import Condition, Setting
 from dprepro.algorithms.dp_gd import DPGD
 from dprepro.errors import UserError
+from dprepro.files import jsonable
 from dprepro.geometry import RealSpace
 from dprepro.losses import Logistic, get_loss
 from dprepro.privacy import calibrate
-from dprepro.privacy.certificate import certify
+from dprepro.privacy.certificate import certify, check_certified
 from dprepro.privacy.events import ConditionEvent, ParallelEvent, UnprotectedEvent
 from dprepro.problems.erm import FAR_LABEL, ProblemSpec
 from dprepro.regularizers import Regularizer
@@ -289,3 +290,52 @@ def test_conditions_say_whether_they_are_about_privacy(name, letters, privacy, u
 
 def test_without_noise_no_privacy_is_claimed():
     assert certificate("dp_gd", epsilon=math.inf, T=5)["verdict"] == "no privacy asked for"
+
+
+def certified_run(epsilon=1.0):
+    """The record of a run, of plain values, and the job that asked for it."""
+    plan = get_algorithm("dp_gd").plan(Setting(make_problem(n=120).spec, epsilon, 1e-3, "published"), T=10)
+    record = {"plan": plan.to_json(), "certificate": certify(plan), "dataset": {"n": 120, "d": plan.d}}
+    job = {"algorithm": "dp_gd", "variant": "published", "epsilon": epsilon, "delta": 1e-3}
+    return jsonable(record), jsonable(job)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, math.inf])
+def test_a_certified_plan_of_its_own_job_is_accepted_with_its_data_or_without(epsilon):
+    record, job = certified_run(epsilon)
+    check_certified(record, job, "x.json")
+    del record["dataset"]
+    check_certified(record, job, "x.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "other"),
+    [("algorithm", "dp_sgd"), ("variant", "certified"), ("epsilon", 50.0), ("delta", 1e-5), ("n", 1200), ("d", 1)],
+)
+def test_a_plan_of_another_job_is_refused(key, other):
+    record, job = certified_run()
+    asked = record["dataset"] if key in record["dataset"] else job
+    asked[key] = other
+    with pytest.raises(
+        UserError, match=rf"^The plan in x\.json is not that of its job: expected {key} = {other}, found "
+    ):
+        check_certified(record, job, "x.json")
+
+
+@pytest.mark.parametrize("key", ["algorithm", "variant", "epsilon_claimed", "delta", "theorem", "events"])
+def test_a_certificate_that_states_something_else_than_its_plan_is_refused(key):
+    record, job = certified_run()
+    record["certificate"][key] = "other"
+    with pytest.raises(UserError, match=rf"The certificate in x\.json does not state the {key} of its plan"):
+        check_certified(record, job, "x.json")
+
+
+def test_a_certificate_of_another_plan_or_of_another_epsilon_is_refused():
+    record, job = certified_run()
+    record["certificate"]["epsilon_accounted"] /= 2.0
+    with pytest.raises(UserError, match=r"which its events do not spend at delta = 0\.001; remove it"):
+        check_certified(record, job, "x.json")
+    record, job = certified_run()
+    record["plan"]["eta"] *= 2.0
+    with pytest.raises(UserError, match=r"The certificate in x\.json is not that of its plan: expected digest"):
+        check_certified(record, job, "x.json")
