@@ -226,7 +226,7 @@ def test_the_textbook_composition_is_looser_than_the_exact_one():
     assert math.isnan(advanced_composition_epsilon((full(0.1, 0.1, 20),), 1e-5)), "epsilon0 above 1"
 
 
-@pytest.mark.parametrize("mu", [1e-12, 1e-6, 9e-3, 0.3, 30.0, 1e5, 9e6, 1e9, 1e12, 1e100, 1e200])
+@pytest.mark.parametrize("mu", [1e-12, 1e-6, 9e-3, 0.3, 1.0, 30.0, 1e5, 9e6, 1e9, 1e12, 1e100, 1e200])
 @pytest.mark.parametrize("delta", [1e-3, 1e-12])
 def test_a_second_computation_confirms_every_gaussian_certificate_and_none_of_half_the_noise(mu, delta):
     def release(noise):
@@ -237,3 +237,31 @@ def test_a_second_computation_confirms_every_gaussian_certificate_and_none_of_ha
     halved = account(release(0.5), delta).epsilon
     assert confirms(release(0.5), stated, delta) is (stated == halved)
     assert confirms(release(0.0), stated, delta) is math.isinf(stated)
+
+
+def gaussians(*noises):
+    return tuple(GaussianEvent(f"g{noise}", noise, (QueryPart(1.0, 1, 1),), 1) for noise in noises)
+
+
+def test_a_second_computation_takes_the_costliest_of_several_alternatives():
+    for costly in (1.0, 0.0):
+        event = ParallelEvent("either", (gaussians(5.0), gaussians(costly)))
+        stated = account((event,), 1e-3).epsilon
+        assert confirms((event,), stated, 1e-3) is True
+        assert confirms((event,), account(gaussians(5.0), 1e-3).epsilon, 1e-3) is False
+
+
+@pytest.mark.parametrize("share", [0.97, 1.03])
+@pytest.mark.parametrize("noise", [0.05, 1.0, 20.0])
+def test_a_second_computation_sees_three_per_cent_of_the_noise(noise, share):
+    stated = account(gaussians(noise), 1e-6).epsilon
+    assert confirms(gaussians(share * noise), stated, 1e-6) is False
+
+
+def test_without_releases_nothing_is_confirmed_but_zero():
+    assert confirms((), 0.0, 1e-3) is True
+    assert confirms((), 1.0, 1e-3) is False
+    condition = ConditionEvent("c", 1e-3)
+    assert account((condition, *gaussians(1.0)), 1e-3).epsilon == math.inf
+    assert confirms((condition, *gaussians(1.0)), math.inf, 1e-3) is True
+    assert confirms((condition, *gaussians(1.0)), 5.0, 1e-3) is False
