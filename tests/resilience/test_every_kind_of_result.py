@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import yaml
 from support import Run
-from tiny import TEXT, Tiny
+from tiny import TEXT, Tiny, edit
 from workflow.conftest import Checkout
 
 from dprepro import digests, workflow
-from dprepro.files import read_json, write_record
-from dprepro.privacy.certificate import plan_digest
+from dprepro.algorithms import get_algorithm
+from dprepro.algorithms.base import Setting
+from dprepro.files import jsonable, read_json, write_record
+from dprepro.privacy.certificate import certify, plan_digest
+from dprepro.stages.problem import problem_spec
 from dprepro.verification import verify
 
 pytestmark = pytest.mark.workflow
@@ -57,13 +60,6 @@ def reported(pristine: Checkout, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def results(reported: Path, tmp_path: Path) -> Path:
     """A folder of results of one's own."""
     return Path(shutil.copytree(reported, tmp_path / "results"))
-
-
-def edit(path: Path, change: Callable[[Any], None]) -> None:
-    """Change a record and seal it again."""
-    record = read_json(path)
-    change(record)
-    write_record(path, record)
 
 
 def one(results: Path, kind: str) -> Path:
@@ -134,12 +130,6 @@ def test_what_does_not_fit_the_rest_is_neither_published_nor_verified(
 
 def test_a_plan_for_another_epsilon_is_neither_run_nor_verified(results: Path, run: Run) -> None:
     """Plan and certificate are honest, but not those of the job."""
-    from dprepro.algorithms import get_algorithm
-    from dprepro.algorithms.base import Setting
-    from dprepro.files import jsonable
-    from dprepro.privacy.certificate import certify
-    from dprepro.stages.certify import problem_spec
-
     path = one(results, "plan")
     record = read_json(path)
     facts = read_json(results / f"datasets/{record['job']['dataset']}.json")

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from support import Run
-from tiny import CONFIG, RUNS, Tiny
+from tiny import CONFIG, RUNS, Tiny, edit
 
 from dprepro import digests
 from dprepro.algorithms import get_algorithm, names
 from dprepro.datasets import checksum
-from dprepro.files import read_arrays, read_json, write_arrays, write_record
+from dprepro.files import read_arrays, read_json, write_arrays
 from dprepro.privacy.accounting import account
 from dprepro.verification import verify
 
@@ -44,13 +44,6 @@ def results(shown: Tiny, tmp_path: Path) -> Path:
 def one(folder: Path, pattern: str) -> Path:
     """Return the file of the short run that matches."""
     return next(path for path in sorted(folder.glob(pattern)) if "dp-gd-short" in path.name or "runs" not in pattern)
-
-
-def edit(path: Path, change: Callable[[Any], None]) -> None:
-    """Change a record and seal it again, as one who edits consistently up to here."""
-    record = read_json(path)
-    change(record)
-    write_record(path, record)
 
 
 def plan_of(results: Path) -> Path:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from workflow.conftest import Checkout, Outcome
+
+from dprepro.files import read_json, write_record
 
 TABLE = "results/smoke/tables/wyx17_fig1.csv"
 CONFIG = "mine.yaml"
@@ -23,6 +27,13 @@ overrides:
       dp-gd: {parameters: {T: 20}}
       dp-gd-short: {parameters: {T: 5}}
 """
+
+
+def edit(path: Path, change: Callable[[Any], None]) -> None:
+    """Change a record and seal it again, as one who edits consistently up to here."""
+    record = read_json(path)
+    change(record)
+    write_record(path, record)
 
 
 class Tiny(Checkout):
